@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ridgeline.onnx.export import Exported
     from ridgeline.pipeline.analyze import AnalyzeResult
     from ridgeline.profile.storage import ProfileResult
-    from ridgeline.report.comparison import Comparison, MachineComparison
+    from ridgeline.report.comparison import Comparison
     from ridgeline.report.study import Study
     from ridgeline.settings import Settings
 
@@ -197,8 +197,8 @@ def report(
 
 def compare(
     a: str, b: str, results: str | Path = "results", *, layers: bool | None = None
-) -> Comparison | MachineComparison:
-    """Two runs, labels, models, commits, folders or machines, with intervals and a test.
+) -> Comparison:
+    """Two runs, labels, models, commits or folders, with intervals and a test.
 
     `a` and `b` are what `ridgeline compare` takes.
     """

@@ -144,8 +144,3 @@ def test_whole_folders(results: ResultsFolder, capsys: Printed) -> None:
     said = capsys.readouterr().out
     assert "only in B: vgg16, batch 64, train, tf32" in said
     assert "+28.7 %" in said  # 1.3 / 1.01
-
-
-def test_machines(results: ResultsFolder, capsys: Printed) -> None:
-    assert run(PASSPORT, PASSPORT, "--fail-above", "5%") == 0
-    assert "bf16 matrix" in capsys.readouterr().out

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +12,8 @@ from ridgeline.errors import RidgelineError
 from ridgeline.report.compare import compare, select
 from ridgeline.report.comparison import (
     Comparison,
-    MachineComparison,
     as_markdown,
     explanations,
-    sentence,
     summary,
 )
 from ridgeline.store import ResultsFolder, Run
@@ -60,20 +56,8 @@ def test_labels_are_matched_by_configuration(results: ResultsFolder) -> None:
     assert found.mean_ratio == pytest.approx((1.0 * 1.2 * 0.9) ** (1 / 3))
     assert found.slower_by_more_than(0.1) == ["vgg16, batch 32, train, tf32, +20.0 %"]
     assert found.slower_by_more_than(0.2 + 1e-9) == []
-
-
-def test_what_differs_throughout_need_not_agree(results: ResultsFolder) -> None:
-    for batch_size in (16, 32):
-        write(results, batch_size=batch_size, label="eager")
-        write(results, times(0.5), batch_size=batch_size, label="quick", compile="default")
-
-    found = of_runs("eager", "quick")
-
-    assert [row.name for row in found.rows] == [
-        "vgg16, batch 16, train, tf32",
-        "vgg16, batch 32, train, tf32",
-    ]
-    assert [str(setting) for setting in found.settings] == ["compile: none → default"]
+    assert found.table()["change"].tolist() == [row.time.share for row in found.rows]
+    assert str(found) == as_markdown(found)
 
 
 def test_whole_folders_are_matched_strictly(results: ResultsFolder) -> None:
@@ -89,18 +73,6 @@ def test_whole_folders_are_matched_strictly(results: ResultsFolder) -> None:
         "two/ has resnet101, batch 128, train, tf32"
     )
     assert len(of_runs("one:resnet50", "two:resnet101").rows) == 1  # named, so it is meant
-
-
-def test_repeats_are_one_configuration(results: ResultsFolder) -> None:
-    for scale in (1.0, 1.01, 1.02):
-        write(results, times(scale), label="before")
-        write(results, times(1.5 * scale), label="after")
-
-    found = of_runs("before", "after")
-
-    assert (found.rows[0].time.runs, found.rows[0].time.test.counts) == ((3, 3), (30, 30))
-    assert rows(found)[0][1:] == ("slower", 1.5)
-    assert found.notes == ()
 
 
 def test_runs_in_another_environment_are_no_repeats(results: ResultsFolder) -> None:
@@ -132,12 +104,10 @@ def test_runs_on_a_busy_machine_are_not_judged(results: ResultsFolder) -> None:
     ]
     assert found.rows[1].others["peak_memory_bytes"].is_judged  # load does not change it
     assert summary(found) == (
-        "2 configurations: 1 slower, 0 faster, 0 with no difference shown, 1 not judged;"
-        " geometric mean +34.2 % time"
+        "2 configurations: 1 slower, 1 not judged; geometric mean +34.2 % time"
     )
     why = "not judged: the machine was busy during B (other programs had the processor)"
     assert f"vgg16, batch 16, train, tf32: {why}" in explanations(found)
-    assert sentence(found.rows[1]) == f"{why}: +50.0 % time per step"
 
 
 def test_steps_that_were_held_up_are_not_judged(results: ResultsFolder) -> None:
@@ -147,9 +117,9 @@ def test_steps_that_were_held_up_are_not_judged(results: ResultsFolder) -> None:
     write(results, held_up, label="after")
     write(results, held_up, label="reads", data="/images")
 
-    assert sentence(of_runs("after", "before").rows[0]).startswith(
-        "not judged: the machine was busy during A"
-        " (some steps were held up: their mean is 1.85 times their median): "
+    assert of_runs("after", "before").rows[0].why_not_judged == (
+        "the machine was busy during A"
+        " (some steps were held up: their mean is 1.85 times their median)"
     )
     # data that is read may come in bursts
     assert of_runs("before", "reads").rows[0].time.verdict == "no difference shown"
@@ -165,101 +135,7 @@ def test_one_busy_run_of_three_is_outvoted(results: ResultsFolder) -> None:
     assert of_runs("before", "after").rows[0].time.verdict == "not judged"
 
 
-def test_one_process_is_said_to_be_one(results: ResultsFolder) -> None:
-    write(results, label="a")
-    write(results, label="b")
-    write(results, label="b")
-
-    assert "one process on one side" in of_runs("a", "b").notes[0]
-    assert "one process on each side" in of_runs("a", "a").notes[1]
-    assert "--repeats 3" in of_runs("a", "b").notes[0]
-    assert "two runs say little" in of_runs("b", "b").notes[1]
-
-
-def test_few_steps_show_nothing_and_say_so(results: ResultsFolder) -> None:
-    write(results, times()[:3], label="a")
-    write(results, times(2)[:3], label="b")
-
-    found = of_runs("a", "b")
-
-    assert found.slower_by_more_than(0.05) == []
-    assert found.undecided(0.05) == ["vgg16, batch 128, train, tf32, +100.0 %"]
-    assert "too few steps for an interval" in found.notes[0]
-
-
-def test_layers_where_they_are_wanted(results: ResultsFolder) -> None:
-    table = layer_table(fc=([0.001] * 6, [0.002] * 6))
-    write(results, label="a", layers=table)
-    write(results, label="b", layers=table)
-
-    assert [part.name for part in of_runs("a", "b").rows[0].layers] == ["fc"]
-    assert of_runs("a", "b", layers=False).rows[0].layers == ()
-    for label in ("a", "b"):
-        write(results, label=label, batch_size=16)
-    assert all(not row.layers for row in of_runs("a", "b").rows)
-    assert sum(bool(row.layers) for row in of_runs("a", "b", layers=True).rows) == 1
-
-
-def test_a_machine_is_not_compared_with_a_run(results: ResultsFolder) -> None:
-    write(results, label="a")
-
-    with pytest.raises(RidgelineError, match=r"is a machine and 'a' is not"):
-        compare("a", PASSPORT)
-
-
-def scaled_passport(**scales: float) -> str:
-    """A passport like that of the H200, with roofs of these patterns or launches scaled."""
-    content = json.loads(Path(PASSPORT).read_text(encoding="utf-8"))
-    for ceiling in content["ceilings"]:
-        name = ceiling.get("pattern") if ceiling.get("level") == "dram" else ceiling.get("what")
-        ceiling["samples"] = [scales.get(str(name), 1.0) * s for s in ceiling["samples"]]
-    Path("other.json").write_text(json.dumps(content), encoding="utf-8")
-    return "other.json"
-
-
-def test_machines(results: ResultsFolder) -> None:
-    same = compare(PASSPORT, PASSPORT)
-    other = compare(PASSPORT, scaled_passport(copy=0.8, triad=1.1, kernel=2.0, idle=9.0))
-
-    assert isinstance(same, MachineComparison) and isinstance(other, MachineComparison)
-    assert {d["change"] for d in same.to_dict()["differences"]} == {0.0}
-    assert same.slower_by_more_than(0.0) == []
-    assert other.slower_by_more_than(0.05) == [
-        "the kernel launch roof of cuda:0, +100.0 %",
-        "the dram copy roof of cuda:0, −20.0 %",
-    ]
-    assert other.slower_by_more_than(0.5) == ["the kernel launch roof of cuda:0, +100.0 %"]
-    assert "| cuda:0 | dram copy |" in as_markdown(other)
-
-
 # ---------------------------------------------------------------- in words
-
-
-def test_the_verdict_in_words(results: ResultsFolder) -> None:
-    write(results, label="a")
-    write(results, times(1.5), label="b")
-
-    row = of_runs("a", "b").rows[0]
-
-    assert sentence(row).startswith("B is slower: 50.0 % more time per step (95 % interval +4")
-    assert sentence(row).endswith("p <0.001, Mann–Whitney, normal approximation, "
-                                  "on 10 and 10 steps)")  # fmt: skip
-    assert sentence(of_runs("b", "a").rows[0]).startswith("B is faster: 33.3 % less time")
-    same = sentence(of_runs("a", "a").rows[0])
-    assert same.startswith("no difference shown: 0.0 % time per step")
-
-
-def test_names_in_markdown_stay_names(results: ResultsFolder) -> None:
-    name = "<img src=x onerror=alert(1)> [a](b) *c*"
-    for label in ("a|1", "b|2"):
-        write(results, label=label, model=name, layers=layer_table(**{name: ([0.001], [0.002])}),
-              found={"warnings": [f"{name} was slow"]})  # fmt: skip
-
-    text = as_markdown(compare("a|1", "b|2"), top=1)
-
-    assert "<img" not in text
-    assert "&lt;img src=x onerror=alert(1)&gt; \\[a\\](b) \\*c\\*" in text
-    assert text.splitlines()[0] == "### A: a&#124;1 (label, 1 run), B: b&#124;2 (label, 1 run)"
 
 
 def test_markdown_has_everything(results: ResultsFolder) -> None:
@@ -274,21 +150,9 @@ def test_markdown_has_everything(results: ResultsFolder) -> None:
     assert "| 104 ms | 157 ms | +50.0 % |" in text
     assert "| **slower** | 104 ms |" in text
     assert "| a&#124;b | 3.00 ms | 3.00 ms | 0 s | 0 s … 0 s | 0.0 % |" in text
-    assert "- only in A, 3.00 ms together: gone" in text
+    assert "| gone | 3.00 ms | – | −3.00 ms | – |" in text
     assert "- differs: seed: 0 → 1" in text
     assert "> note: the interval is of one process" in text
-
-
-def test_a_table_and_a_text_for_notebooks(results: ResultsFolder) -> None:
-    write(results, label="a")
-    write(results, times(2), label="b")
-
-    found = of_runs("a", "b", results="results")
-
-    assert found.table()[["configuration", "verdict", "change"]].values.tolist() == [
-        ["vgg16, batch 128, train, tf32", "slower", pytest.approx(1.0)]
-    ]
-    assert str(found) == as_markdown(found)
 
 
 # ---------------------------------------------------------------- what a name stands for
@@ -346,33 +210,15 @@ def test_other_results_folders(results: ResultsFolder) -> None:
     assert select("other:x", results).text == "other:x"
 
 
-def test_passports_by_name(results: ResultsFolder) -> None:
-    machines = results.path / "machines"
-    machines.mkdir(parents=True)
-    shutil.copy(PASSPORT, machines / "nvidia-h200.json")
-
-    named, file = select("nvidia-h200", results), select(PASSPORT, results)
-
-    assert named.passport == file.passport is not None
-    assert str(named) == "nvidia-h200 (passport of 2026-11-15)"
-    assert select("machine:nvidia-h200", results).kind == "machine"
-
-
 def test_a_name_of_several_things(results: ResultsFolder) -> None:
-    write(results, label="resnet50")
-    write(results, model="resnet50")
+    runs = [write(results, label="resnet50"), write(results, model="resnet50")]
     write(ResultsFolder(Path("resnet50")))
 
     assert refusal("resnet50", results) == (
         "'resnet50' may mean 3 things\n"
         "  hint: write one of label:resnet50, model:resnet50, resnet50/"
     )
-    assert ids("label:resnet50", results)[0] == "label"
-
-
-def test_a_beginning_of_several_runs(results: ResultsFolder) -> None:
-    runs = [write(results), write(results)]
-
+    assert ids("label:resnet50", results) == ("label", of(runs[0]))
     assert refusal("20", results) == (
         f"'20' is the name of 2 runs\n  hint: write more of it: {', '.join(of(*runs))}"
     )
@@ -381,7 +227,7 @@ def test_a_beginning_of_several_runs(results: ResultsFolder) -> None:
 def test_a_name_of_nothing(results: ResultsFolder) -> None:
     assert refusal("x", results) == (
         "there is nothing called 'x' to compare in results\n"
-        "  hint: there are no runs in this folder; name another one with --results DIR"
+        "  hint: there are no completed runs in this folder; name another one with --results DIR"
     )
     run = write(results, label="before")
     assert refusal("x", results).endswith(
@@ -390,8 +236,6 @@ def test_a_name_of_nothing(results: ResultsFolder) -> None:
     assert "names no side" in refusal("", results)
     assert "names no side" in refusal("label:", results)
     assert "there are no completed runs in nowhere/" in refusal("nowhere/", results)
-    Path("empty").mkdir()
-    assert "empty is not a results folder" in refusal("empty", results)
 
 
 def test_runs_without_step_times(results: ResultsFolder) -> None:
@@ -401,8 +245,8 @@ def test_runs_without_step_times(results: ResultsFolder) -> None:
     step = {**MEASURED["found"]["step_time_s"], "samples": [0.0, 1.0]}
     bare = write(results, found={"step_time_s": step})
 
-    assert "failed, so it has no times: out of memory" in refusal(failed.run_id, results)
-    assert "is of `ridgeline count` and has no step times" in refusal(counted.run_id, results)
+    assert "has no step times: out of memory" in refusal(failed.run_id, results)
+    assert f"run {counted.run_id} has no step times" in refusal(counted.run_id, results)
     assert select("vgg16", results).problems == (
         f"run {bare.run_id} is passed over: it has no step times",
     )

@@ -10,23 +10,18 @@ import pytest
 from tests.report.hand_study import make_study, run_row, step_row
 
 from ridgeline.report.configurations import (
-    SETTINGS,
     alike,
     cases,
     describe_differences,
-    find_differing,
     key,
     number_configurations,
     read_settings,
     word,
 )
-from ridgeline.report.figures.views import add_configurations, short_name
+from ridgeline.report.figures.views import add_configurations
 from ridgeline.report.markdown import report_text
-from ridgeline.report.page.payload import describe_run_settings
 from ridgeline.report.study import Study
-from ridgeline.report.summary import summary
-from ridgeline.report.tables import complexity_table, tables
-from ridgeline.roofline.sanity_checks import ENERGY_KEYS
+from ridgeline.report.tables import complexity_table
 
 SMALL, LARGE = '{"hidden_size": 64}', '{"hidden_size": 1024}'
 
@@ -52,36 +47,9 @@ def test_two_sizes_of_a_model_are_two_everywhere() -> None:
         (f"gpt2, batch 8, fp32 training, {small}", ("small",)),
         (f"gpt2, batch 8, fp32 training, {large}", ("large",)),
     ]
-    runs = add_configurations(study.runs)
-    assert runs["is_chosen"].tolist() == [True, True]
-    assert [short_name(row) for _, row in runs.iterrows()] == [
-        f"gpt2, 8, {small}",
-        f"gpt2, 8, {large}",
-    ]
     complexity = complexity_table(study)
     assert complexity[["settings", "flops"]].to_numpy().tolist() == [[large, 2e10], [small, 1e9]]
-    assert tables(study)["runs"]["settings"].tolist() == [small, large]
-    assert describe_run_settings(study.runs) == [small, large]
-    assert [text.partition(", runs")[0] for text in summary(study).headline] == [
-        case.title for case in cases(study)
-    ]
     assert "2 runs of 2 configurations of 1 network" in report_text(study, folder=Path())
-
-
-def test_the_processor_and_the_gpu_of_a_host_are_not_repeats() -> None:
-    runs = [
-        run_row(run_id="cpu"),
-        run_row(run_id="gpu", backend="cuda", device_name="Toy G", step_median_s=0.001),
-    ]
-    study = make_study(runs)
-
-    assert [case.run_ids for case in cases(study)] == [("cpu",), ("gpu",)]
-    assert [case.title for case in cases(study)] == [
-        "net, batch 8, fp32 training, cpu, Toy 1",
-        "net, batch 8, fp32 training, cuda, Toy G",
-    ]
-    assert add_configurations(study.runs)["configuration"].tolist() == [0, 1]
-    assert len(summary(study).headline) == 2
 
 
 @pytest.mark.parametrize(
@@ -124,17 +92,6 @@ def test_each_setting_makes_another_configuration(other: dict[str, Any]) -> None
     assert len(cases(make_study(runs))) == 2
 
 
-def test_a_label_or_a_version_is_named_only_where_nothing_else_differs() -> None:
-    eight, sixteen = run_row(label="monday"), run_row(label="tuesday", batch_size=16)
-    again = run_row(label="again")
-    settings = [read_settings(row) for row in (eight, sixteen, again)]
-
-    assert find_differing(settings[:2]) == ["batch_size"]
-    assert find_differing(settings) == ["batch_size", "label"]
-    big = read_settings(run_row(env="big", threads=64, torch_version="3.0"))
-    assert find_differing([settings[0], big]) == ["env"]
-
-
 def test_rows_of_a_table_say_in_what_they_differ() -> None:
     runs = [
         run_row(label="before"),
@@ -168,7 +125,3 @@ def test_settings_in_words() -> None:
         "compile max-autotune", "channels last", "4 batches a step", "input 224x160", "length 128",
         "adamw", "0 workers", "version 012345", "a=1 b=x", "",
     ]  # fmt: skip
-
-
-def test_the_physics_gate_knows_no_other_settings() -> None:
-    assert set(ENERGY_KEYS) <= set(SETTINGS)

@@ -25,7 +25,6 @@ from ridgeline.report.markdown import report_text, unwrap, write_report_md
 from ridgeline.report.markup import code_block, markdown, markdown_line, markdown_table
 from ridgeline.report.sections import Material
 from ridgeline.report.study import Machine, Study
-from ridgeline.report.summary import summary
 
 markdown_it = pytest.importorskip("markdown_it")
 NASTY = [
@@ -106,14 +105,13 @@ def test_what_stands_in_the_sections(tmp_path: Path) -> None:
     text = report_text(whole_study(), folder=tmp_path)
 
     for line in (
-        "This study holds 1 run of 1 configuration of 1 network (net) on toy (Toy 1). On toy, a"
+        "This study holds 1 run of 1 configuration of 1 network (net) on toy. On toy, a"
         " step reaches 50.0 % of what the roofs allow; the floor is set by arithmetic in the one"
         " configuration. Of the hypotheses below, H4 held and H1, H2, H3 and H5 cannot be decided"
         " here. 1 of 1 run came with warnings, so the limitations at the end belong to the result.",
         "| toy | net | train | fp32 | 8 | 1 |",  # the matrix
         "| net | train | fp32 | 8 | 1.00 | 5.00 | 10.0 | 0.500 | 0.100 | 20.0 | 100 | 0.200 |",
         "| net | train | fp32 | 8 | 3.00 | 3.00 | 3.00 | 2.00 |",  # phases
-        "| net | 8 | conv4 | Conv2d | 4.00 | 40.0 % | 500 | 20.0 |",  # layers
         "| R1 | toy | net, batch 8, fp32 training | 400 | 320 | 500 | 20.0 | 1.00 | 1 |",
         "- R1: step times are unstable",
         "| toy | fp32 matrix | 1.00 TFLOP/s | measured | 2000 |",
@@ -175,44 +173,6 @@ def test_figures_stand_where_they_belong_and_are_found_from_the_report(tmp_path:
     assert "![T&#124;](figures/t.png)\n\n*Figure 1.* **T&#124;.** &lt;c&gt;" in measurement
     assert "![Steps of toy](figures/a%20b.png)\n\n*Figure 2.* **Steps of toy.** One" in roofline
     assert "*Figure 3.*" in analysis
-
-
-def test_what_to_fix_first_is_ranked_as_on_the_page(tmp_path: Path) -> None:
-    rows = (("long", 0.9, 0.1), ("short", 0.001, 0.6), ("middle", 0.5, 0.3), ("doubted", 1.0, 0.9))
-    findings = [
-        {"run_id": "b" if layer == "doubted" else "a", "model": "net", "layer": layer,
-         "headroom_s": headroom_s, "share": share}
-        for layer, headroom_s, share in rows
-    ]  # fmt: skip
-    doubted = {"layers": {"difference": 1.5, "clock": "host"}}
-    study = make_study(
-        [run_row(), run_row(run_id="b", batch_size=16)],
-        [step_row()],
-        findings,
-        raw_runs=(stored("a"), stored("b", found=doubted)),
-    )
-
-    text = report_text(study, folder=tmp_path)
-
-    told = text.partition("What to fix first")[2]
-    places = [told.index(f"| {layer} |") for layer in ("doubted", "long", "middle", "short")]
-    assert places == sorted(places)
-    assert [row["layer"] for row in summary(study).findings] == ["doubted", "long", "middle"]
-    assert "not a bound" in told
-    assert "(system)" not in told  # the operating system is no finding here
-
-
-def test_a_busy_machine_is_told_with_the_numbers() -> None:
-    reason = "other programs had the processor"
-    study = make_study([run_row(disturbed=reason)], [step_row()])
-
-    text = report_text(study, folder=Path())
-
-    assert f"the machine was busy ({reason}); measure again when it is quiet" in " ".join(
-        summary(study).headline
-    )
-    assert f"net, batch 8, fp32 training on toy: the machine was busy ({reason})." in text
-    assert study.notes_on(study.points) == [f"the machine was busy: {reason}"]
 
 
 def study_of_roofs(**changes: Any) -> Study:

@@ -25,7 +25,7 @@ from ridgeline.report.figures import write_figure, write_figures
 from ridgeline.report.figures.views import list_views
 from ridgeline.report.markdown import report_text
 from ridgeline.report.page.payload import Words, make_run_columns
-from ridgeline.report.profiled import describe_gap, describe_trust, profiled
+from ridgeline.report.profiled import describe_gap, describe_trust, launch_gap, profiled
 from ridgeline.report.statements import analyse
 from ridgeline.report.study import Study, read_study
 from ridgeline.report.summary import summary
@@ -113,27 +113,19 @@ def test_the_launch_gap_is_called_what_it_is(study: Study) -> None:
         " launch overhead and waiting for the host, which no roof shows"
     )
     assert describe_gap(one) == told
-    copying = replace(one, busy_time_s=0.0085, copy_time_s=0.0006)
-    assert describe_gap(copying) == (
-        "kernels take 7.92 ms (637 launches) and copies 600 µs of a step of 22.5 ms; the other 14.0"
-        " ms (62.2 %) is launch overhead and waiting for the host, which no roof shows"
+    gap = "is launch overhead and waiting for the host, which no roof shows"
+    assert launch_gap(0.008, 0.02, 9, busy_s=0.0085, copy_s=0.0006) == (
+        "kernels take 8.00 ms (9 launches) and copies 600 µs, some at the same time: 8.50 ms on the"
+        f" clock, of a step of 20.0 ms; the other 11.5 ms (57.5 %) {gap}"
     )
-    assert describe_gap(replace(copying, busy_time_s=0.0080)) == (
-        "kernels take 7.92 ms (637 launches) and copies 600 µs (some at the same time: 8.00 ms on"
-        " the clock) of a step of 22.5 ms; the other 14.5 ms (64.4 %) is launch overhead and"
-        " waiting for the host, which no roof shows"
-    )
-    assert describe_gap(replace(one, busy_time_s=0.0075)) == (
-        "kernels take 7.92 ms (637 launches, some at the same time: 7.50 ms on the clock) of a step"
-        " of 22.5 ms; the other 15.0 ms (66.7 %) is launch overhead and waiting for the host, which"
-        " no roof shows"
-    )
+    assert launch_gap(0.03, 0.02, 9).endswith("kernels overlap, or the two runs differ")
     assert study.runs["kernel_time_s"].item() == 0.007924  # not the 9 ms of the run itself
     assert describe_trust(one) == (
         "self-test: a copy counted 1.00 and a product counted 1.00 of the truth; 98.5 % of the"
         " kernels' time is attributed to a phase, 90.0 % to a layer"
     )
-    assert describe_trust(replace(one, tool="CUPTI 13.0.1")).startswith(
+    by_cupti = replace(one.result, tool="cupti", tool_version="13.0.1")
+    assert describe_trust(replace(one, result=by_cupti)).startswith(
         "the counters were read by CUPTI 13.0.1; self-test: a copy"
     )
     assert one.flops_by_roof["fp16 matrix"] == 797_680_599_040
@@ -220,7 +212,9 @@ def test_notes_on_a_capture_go_where_its_points_go(tmp_path: Path) -> None:
     assert study.remarks == tuple(f"the capture RN50 amp: {note}" for note in notes)
     assert set(points_csv(study)["note"]) == {told}
     pictures = write_figures(study, tmp_path / "figures", kinds=("hierarchical",))
-    assert f"On RN50 amp: {told}." in report_text(study, folder=tmp_path, figures=pictures)
+    assert f"On RN50 amp: {'. '.join(notes)}." in report_text(
+        study, folder=tmp_path, figures=pictures
+    )
     assert [picture.caption.endswith(f"{BULK_COPIES}.") for picture in pictures] == [True]
     # and what a capture does not have is empty; its time is that of its kernels
     whole = summary_csv(study).iloc[0]
@@ -283,29 +277,15 @@ def test_captures_are_chosen_like_runs(results: ResultsFolder) -> None:
 def test_a_capture_without_kernels_is_a_problem(results: ResultsFolder) -> None:
     write_run(results, label="import", asked={"command": "import", "files": ["a.csv"]},
                       found={"status": "ok"}, provenance={})  # fmt: skip
-    lost = "the capture a.csv has lost its kernels.parquet: import it again"
+    lost = "the capture a.csv has no kernels: import it again"
     assert lost in read_study(results).problems
-
-
-@pytest.mark.parametrize("name", ["kernels", "copies"])
-def test_a_profile_that_lost_a_table_is_a_problem(tmp_path: Path, name: str) -> None:
-    # given a profile that says that it has copies
-    results = folder(tmp_path)
-    profile = store_profile(results, copies={"launches": 2, "time_s": 1e-5, "moved_bytes": 64})
-    none = {one: pd.Series(dtype=str) for one in ("kind", "layer", "phase", "op")}
-    table = pd.DataFrame({**none, "moved_bytes": pd.Series(dtype=float)})
-    table.to_parquet(profile.path / "copies.parquet")
-    assert read_study(results).problems == ()
-    # when one of its tables is gone, then that is told
-    (profile.path / f"{name}.parquet").unlink()
-    lost = f"profile {profile.run_id} has lost its {name}.parquet: profile it again"
-    assert read_study(results).problems == (lost,)
 
 
 def test_a_profile_with_no_kernels_is_a_problem(tmp_path: Path) -> None:
     results = folder(tmp_path)
     profile = store_profile(results, kernels().head(0))
-    assert f"profile {profile.run_id} has no kernels" in read_study(results).problems
+    problem = f"profile {profile.run_id} has no kernels: profile it again"
+    assert problem in read_study(results).problems
 
 
 def test_figures_of_runs_and_captures(results: ResultsFolder, tmp_path: Path) -> None:

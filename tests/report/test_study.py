@@ -18,8 +18,7 @@ import ridgeline
 from ridgeline.machine.cpu import Cpu
 from ridgeline.machine.describe import Description
 from ridgeline.machine.passport import Ceiling, Passports, read_passport
-from ridgeline.records import CountRequest, LayerSum, RunRequest
-from ridgeline.report.configurations import layers_add_up
+from ridgeline.records import CountRequest, RunRequest
 from ridgeline.report.markdown import report_text
 from ridgeline.report.stored import (
     count_key,
@@ -27,7 +26,7 @@ from ridgeline.report.stored import (
     uncounted,
 )
 from ridgeline.report.study import read_study
-from ridgeline.report.summary import configurations, sentence, summary
+from ridgeline.report.summary import configurations, sentence
 from ridgeline.roofline.roofs import user_roofs
 from ridgeline.store import ResultsFolder, Run
 
@@ -187,14 +186,9 @@ def test_roofs_that_the_user_gives(results: ResultsFolder) -> None:
     assert step["compute_s"] == pytest.approx(0.118)
     assert step["dram_s"] == pytest.approx(0.081)
     assert step["roof_source"] == "given"
-    by_name = read_study(results, user_roofs={"nvidia-h200": given}).points
-    assert by_name.query("grain == 'step'")["compute_s"].item() == pytest.approx(0.118)
-
-
-def test_an_empty_folder_is_an_empty_study(tmp_path: Path) -> None:
-    study = read_study(ResultsFolder(tmp_path))
-    assert (len(study.runs), len(study.points), len(study.findings)) == (0, 0, 0)
-    assert summary(study).headline == ()
+    some = user_roofs("x", "", compute={"fp32": 67e12}, dram_bytes_per_s=None)
+    compute = read_study(results, user_roofs={"nvidia-h200": some}).machines[0].roofs.compute
+    assert (compute["fp32 matrix"], compute["tf32 matrix"]) == (67e12, 416780367406910.8)
 
 
 def test_the_answer_in_a_sentence(results: ResultsFolder) -> None:
@@ -210,11 +204,6 @@ def test_the_answer_in_a_sentence(results: ResultsFolder) -> None:
     )
 
 
-def test_without_roofs_or_count_the_sentence_says_so(results: ResultsFolder) -> None:
-    (told,) = summary(read_study(results)).headline
-    assert told.endswith("how fast it could be is not known: it has no count or no roofs.")
-
-
 def test_a_run_that_failed_is_told_with_its_reason(results: ResultsFolder) -> None:
     asked = RunRequest(model="vgg16", batch_size=9999, mode="train")
     run = write_run(results, label="run", asked=asked, provenance={},
@@ -223,27 +212,6 @@ def test_a_run_that_failed_is_told_with_its_reason(results: ResultsFolder) -> No
     assert told in read_study(results).problems
     assert told in read_study(results, run_ids=[run.run_id]).problems
     assert told not in read_study(results, run_ids=[]).problems
-
-
-@pytest.mark.parametrize(
-    ("difference", "clock", "adds_up"),
-    [(0.01, "host, monotonic", True), (1.5, "host, monotonic", False),
-     (-0.4, "host, monotonic", False), (-0.4, "device, without gaps between kernels", True)],
-)  # fmt: skip
-def test_layers_that_do_not_add_up_are_no_findings(
-    results: ResultsFolder, difference: float, clock: str, adds_up: bool
-) -> None:
-    (run,) = results.read_runs()
-    layers = LayerSum(difference=difference, clock=clock)
-    assert layers_add_up(replace(run, result=replace(run.result, layers=layers))) is adds_up
-
-
-def test_some_roofs_are_given_and_the_others_stay(results: ResultsFolder) -> None:
-    store_count(results)
-    given = user_roofs("x", "", compute={"fp32": 67e12}, dram_bytes_per_s=None)
-    study = read_study(results, everywhere=given)
-    compute = study.machines[0].roofs.compute
-    assert (compute["fp32 matrix"], compute["tf32 matrix"]) == (67e12, 416780367406910.8)
 
 
 def test_peaks_of_a_machine_that_is_not_here_are_told(results: ResultsFolder) -> None:
@@ -317,12 +285,3 @@ def test_a_run_of_one_thread_stands_under_the_ceilings_of_one_core(results: Resu
     notes = dict(zip(study.points["run_id"], study.notes_on(study.points), strict=True))
     assert [notes[run_id] for run_id in ids.values()] == ["", basis, ""]
     assert study.remarks == (f"xeon-1-thread: {basis}",)
-
-
-def test_peaks_of_a_machine_hold_for_some_of_its_threads(results: ResultsFolder) -> None:
-    ids = store_threads(results)
-    given = {"xeon": user_roofs("xeon", "cpu", compute={"fp32": 2e11}, dram_bytes_per_s=None)}
-    study = read_study(results, run_ids=[ids["one"]], user_roofs=given)
-    step = study.points[study.points["grain"].eq("step")].iloc[0]
-    assert step["floor_s"] == pytest.approx(11.8e12 / 2e11)
-    assert study.problems == ()

@@ -99,24 +99,6 @@ def test_latex_keeps_its_columns_and_its_braces(rows: list[list[str]]) -> None:
         assert not re.search("[%#_~]", bare)
 
 
-def test_what_a_step_must_do() -> None:
-    study = make_study(
-        [
-            run_row(run_id="b16", batch_size=16, flops=2e10, moved_bytes=8e8),
-            run_row(run_id="b8"),
-            run_row(run_id="again"),
-            run_row(run_id="uncounted", model="other", flops=NAN),
-        ]
-    )
-
-    table = complexity_table(study)
-
-    assert table[["batch_size", "macs", "flops", "ai", "ai_high"]].values.tolist() == [
-        [8, 5e9, 1e10, 20.0, 100.0],
-        [16, 5e9, 2e10, 25.0, 200.0],
-    ]
-
-
 def test_layers_for_people_are_the_longest_ten(tmp_path: Path) -> None:
     layers = [layer_row(f"l{n}", time_s=0.001 * n) for n in range(1, 15)]
     study = make_study([run_row()], [step_row(), *layers])
@@ -159,3 +141,21 @@ def test_a_csv_survives_any_name(tmp_path: Path) -> None:
 )
 def test_three_digits(value: float, expected: str) -> None:
     assert three_digits(value) == expected
+
+
+def test_what_a_step_must_do() -> None:
+    study = make_study(
+        [
+            run_row(run_id="b16", batch_size=16, flops=2e10, moved_bytes=8e8),
+            run_row(run_id="b8"),
+            run_row(run_id="again"),
+            run_row(run_id="uncounted", model="other", flops=NAN),
+        ]
+    )
+
+    table = complexity_table(study)
+
+    assert table[["batch_size", "macs", "flops", "ai", "ai_high"]].values.tolist() == [
+        [8, 5e9, 1e10, 20.0, 100.0],
+        [16, 5e9, 2e10, 25.0, 200.0],
+    ]

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.small_runs import folder, run_here
 from tests.stored import write_run
 
-from ridgeline.report.views import SPLIT, layers, metrics, overall, repeat_command, write_views
+from ridgeline.report.views import layers, metrics, overall, repeat_command, write_views
 from ridgeline.store import ResultsFolder, Run, to_run
 
 __all__ = ["folder"]  # a fixture
@@ -262,11 +262,6 @@ def test_a_file_per_model_and_layers_where_they_were_timed(results: ResultsFolde
     assert len(text) == 4
 
 
-def test_no_runs_no_views(results: ResultsFolder) -> None:
-    assert write_views(results) == ([], [])
-    assert list(results.path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("describe", "asked", "text"),
     [
@@ -285,12 +280,6 @@ def test_the_size_that_a_network_was_given(
     assert overall([run]).loc[0, "input_size"] == text
 
 
-def test_phases_have_the_order_of_a_step() -> None:
-    from ridgeline.measure.marks import SPLIT as MEASURED
-
-    assert SPLIT == MEASURED
-
-
 # ---------------------------------------------------------------- the command that repeats a run
 
 
@@ -306,11 +295,6 @@ def recorded(**changes: dict[str, Any]) -> Run:
     [
         ({}, "ridgeline run vgg16 -b 128 --mode train --precision tf32 --energy-time 10.0"),
         (
-            {"layers": True, "compile": "reduce-overhead", "energy": False, "input_size": [3, 64]},
-            "ridgeline run vgg16 -b 128 --mode train --precision tf32 --input-size 3,64"
-            " --compile-mode reduce-overhead --energy-time 10.0 --layers --no-energy",
-        ),
-        (
             {"model": "my net.py:make", "lr": 0.1, "config": {"width": 8}},
             "ridgeline run 'my net.py:make' -b 128 --mode train --precision tf32 --config width=8"
             " --lr 0.1 --energy-time 10.0",
@@ -319,19 +303,6 @@ def recorded(**changes: dict[str, Any]) -> Run:
 )
 def test_only_what_is_not_usual_is_said(asked: dict[str, Any], command: str) -> None:
     assert repeat_command(recorded(asked=asked)) == command
-
-
-def test_variables_that_change_speed_come_first() -> None:
-    variables = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "0", "HOME": "x; y"}
-
-    again = repeat_command(recorded(provenance={"environment": variables}))
-
-    assert again.startswith("OMP_NUM_THREADS=1 ridgeline run vgg16 ")
-
-
-def test_a_module_of_a_program() -> None:
-    run = recorded(found={"source": "object"}, provenance={"command": ["python", "my script.py"]})
-    assert repeat_command(run) == "python 'my script.py'"
 
 
 def test_the_command_makes_the_same_run_again(folder: Path) -> None:

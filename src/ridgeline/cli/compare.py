@@ -1,4 +1,4 @@
-"""`ridgeline compare`: what differs between two runs, labels, models, commits or machines."""
+"""`ridgeline compare`: what differs between two runs, labels, models or commits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ridgeline.settings import one_of
 from ridgeline.store import DEFAULT_RESULTS, atomic_write_text, to_json
 
 if TYPE_CHECKING:
-    from ridgeline.report.comparison import Comparison, MachineComparison, Table
+    from ridgeline.report.comparison import Comparison, Table
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -26,12 +26,10 @@ EXAMPLES = """
   ridgeline compare commit:cf37d28 commit:ccd1cc1
   ridgeline compare main/ branch/ --fail-above 5% --format markdown
   ridgeline compare main:resnet50 branch:resnet50 -o difference.md
-  ridgeline compare nvidia-h200 other-machine.json
 
 [bold]Sides[/]: a run (its id, its beginning or its last six characters),
-a label, a model, commit:SHA, another results folder, FOLDER:any of these,
-a machine's passport by name or .json file. Where a name may mean several
-things, write label:, model:, run: or machine: in front of it.
+a label, a model, commit:SHA, another results folder, FOLDER:any of these.
+Where a name may mean several things, write label:, model: or run: in front.
 
 [bold]Exit code[/]: 0 compared; 1 B is slower than --fail-above allows;
 2 something asked for is not possible.
@@ -61,7 +59,7 @@ def compare(
     quiet: bool = option(False, "No advice.", "-q", "--quiet"),
     debug: Debug = False,
 ) -> None:
-    """Compare two runs, labels, models, commits, results folders or machines.
+    """Compare two runs, labels, models, commits or results folders.
 
     Ratio of the medians with its interval, a rank test, energy, memory, phases, layers;
     and what else differs between the sides: versions, commits, clocks, limits.
@@ -98,7 +96,7 @@ def compare(
         _judge(comparison, limit, str(fail_above))
 
 
-def _judge(comparison: Comparison | MachineComparison, limit: float, text: str) -> None:
+def _judge(comparison: Comparison, limit: float, text: str) -> None:
     """Say what is too slow or cannot be judged, even if quiet; exit with TOO_SLOW for the first."""
     too_slow = comparison.slower_by_more_than(limit)
     messages = {
@@ -128,7 +126,7 @@ def parse_percentage(text: str) -> float:
     return float(number) / 100
 
 
-def _to_dict(comparison: Comparison | MachineComparison, limit: float | None) -> dict[str, Any]:
+def _to_dict(comparison: Comparison, limit: float | None) -> dict[str, Any]:
     """The form that scripts read; see docs/compare.md."""
     return {
         "schema": SCHEMA,
@@ -139,27 +137,18 @@ def _to_dict(comparison: Comparison | MachineComparison, limit: float | None) ->
     }
 
 
-def _print_tables(comparison: Comparison | MachineComparison, top: int) -> None:
-    from ridgeline.report.comparison import (
-        Comparison,
-        Table,
-        details,
-        explanations,
-        main_table,
-        summary,
-    )
+def _print_tables(comparison: Comparison, top: int) -> None:
+    from ridgeline.report.comparison import details, explanations, main_table, summary
 
     print_text(f"A: {comparison.before}")
     print_text(f"B: {comparison.after}")
     _print_table(main_table(comparison), names=2)
-    if isinstance(comparison, Comparison):
-        print_text(summary(comparison))
-    for block in (*details(comparison, top), *explanations(comparison)):
-        if isinstance(block, Table):
-            print_text(f"\n{block.title}")
-            _print_table(block)
-        else:
-            print_text(block)
+    print_text(summary(comparison))
+    for table in details(comparison, top):
+        print_text(f"\n{table.title}")
+        _print_table(table)
+    for line in explanations(comparison):
+        print_text(line)
 
 
 def _print_table(table: Table, *, names: int = 1) -> None:

@@ -64,7 +64,6 @@ def write_report(
 ) -> None:
     """The page, report.md with the figures that were made, tables, and a notebook if asked."""
     from ridgeline.report import markdown, tables
-    from ridgeline.report import notebook as notebooks
     from ridgeline.report import page as pages
 
     on_progress("page")
@@ -81,4 +80,4 @@ def write_report(
     outputs.tables = tables.write_tables(study, study.results / "tables")
     if notebook:
         on_progress("notebook")
-        outputs.notebook = notebooks.write_notebook(study, study.results / "report.ipynb")
+        outputs.notebook = markdown.write_notebook(study, study.results / "report.ipynb")

@@ -89,8 +89,7 @@ def _names_by_run(
     results: ResultsFolder, problems: list[str]
 ) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     """Of every run and capture what it may be called, and what its machine may be."""
-    from ridgeline.report.machines import Machines
-    from ridgeline.report.stored import label_of, stored_profiles
+    from ridgeline.report.stored import Machines, label_of, stored_profiles
 
     index = results.index()
     problems += index.problems

@@ -1,20 +1,17 @@
 """Tables, figures, the page and report.md from what is stored. Nothing here runs a model.
 
-stored.py               tables, counts, profiles and captures: which of them belong to a run
-machines.py             which roofs belong to a device
+stored.py               tables, counts, profiles, captures and roofs: which of them belong to a run
 views.py                one run as a row: CSV views, its environment, the command that repeats it
 study.py                everything joined: runs, roofs, points, findings, counters
 executed.py             what the hardware did, as tables and sentences
 configurations.py       which runs are repeats of one configuration, and in what two differ
 summary.py              a study in a few sentences, for terminal, page and report.md
-statements.py, hypotheses.py   sentences that the data supports
-markdown.py, sections.py   report.md, with sections for the user's own words
+statements.py           sentences that the data supports, hypotheses that it tests
+markdown.py, sections.py   report.md, with sections for the user's own words; a notebook
 templates/              the wording of report.md, of its sentences, and of the notebook
 tables.py               the tables as CSV, Markdown and LaTeX
-compare.py              two sides: which runs they are, which configurations match
-compare_runs.py         one configuration on two sides, with intervals and a test
-comparison.py           the result as a record, as JSON, as text
-notebook.py             a notebook that reloads the data
+compare.py              two sides: which runs they are, which configurations match, what differs
+comparison.py           the statistics of two sides, the result as a record, as JSON, as text
 figures/, page/         drawn with matplotlib; one HTML file
 roofs_text.py           the roofs of a machine in characters
 markup.py, text.py      escaping, templates; plurals, rows

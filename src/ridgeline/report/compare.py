@@ -1,4 +1,4 @@
-"""Two sides compared: their runs matched by configuration, each match compared; or two passports.
+"""Two sides compared: their runs matched by configuration, and each match compared.
 
 A side is named by one of
 
@@ -8,7 +8,6 @@ resnet50          all completed runs of that model
 commit:4f2a9c     all runs of that commit, of the working directory or of ridgeline itself
 after/            all runs of another results folder
 after:resnet50    any of these, in another results folder
-nvidia-h200       a machine's passport, also a .json file
 
 A setting that has one value on all of one side and another on all of the other is what is being
 compared (`--compile`, the device, the model), so it need not agree. All others must. The workload
@@ -18,57 +17,71 @@ there, a configuration that is lacking is no reason to compare it with a differe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import log
 from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.compare import another_machine, changed_settings, differences, drift
-from ridgeline.machine.passport import Passports, read_passport
+from ridgeline.machine.passport import Passports
+from ridgeline.provenance import speed_variables
 from ridgeline.records import Failure
-from ridgeline.report.compare_runs import (
-    SAMPLE,
-    ComparedRuns,
-    Runs,
-    compare_runs,
-    find_settings,
-    setting_text,
-)
 from ridgeline.report.comparison import (
     COMMIT,
     FOLDER,
     KINDS,
-    MACHINE,
     RUN,
+    Change,
+    ComparedRuns,
     Comparison,
-    MachineComparison,
+    Part,
     Selection,
+    Setting,
+    center,
+    compare_groups,
+    find_interval,
 )
-from ridgeline.report.configurations import OPTIONS, WORK, group_by
+from ridgeline.report.configurations import OPTIONS, WORK
 from ridgeline.report.stored import read_table
-from ridgeline.report.text import some
-from ridgeline.report.views import environment_text
-from ridgeline.store import (
-    DEFAULT_RESULTS,
-    InvalidRunError,
-    MeasuredRun,
-    ResultsFolder,
-    ResultsIndex,
-)
+from ridgeline.report.text import group_by, some
+from ridgeline.report.views import disturbance, environment_text
+from ridgeline.serialize import to_dict
+from ridgeline.store import DEFAULT_RESULTS, MeasuredRun, ResultsFolder, ResultsIndex
+from ridgeline.units import format_percent
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 WORKLOAD = tuple(name for name in WORK if name not in ("precision", "digest"))
 ENVIRONMENT = "environment"
-SETTINGS = ("precision", "backend", "device_name", *OPTIONS, ENVIRONMENT)
 FROM_RESULT = ("precision", "backend", "device_name")  # as used, perhaps not as requested
+SETTINGS = (*FROM_RESULT, *OPTIONS, ENVIRONMENT)
 REQUEST_NAMES = {"data_root": "data"}  # under another name than in the table of runs
 ALWAYS_NAMED = ("model", "batch_size", "mode", "precision")
 WITHOUT_TITLE = ("model", "mode", "precision", "backend", "device_name")
-FEW_RUNS = 3
 MOST_NAMED = 3
+STEP, SAMPLE = "step", "sample"
+CLOCK_DIFFERS = 0.03  # as a share; what differs by less is the same
+BUSIER = 0.05
+NOT_SETTINGS = (  # of the request: names, and what does not change a step
+    "command", "label", "repeat", "precision", "backend", "layers", "energy", "energy_time_s",
+    "layer_energy",
+)  # fmt: skip
+RESULT_SETTINGS = (*FROM_RESULT, "device_uuid", "threads")
+NOT_PROVENANCE = ("time", "command", "environment")  # the first two differ between any two runs
+NOT_SET, NOT_KNOWN = "not set", "not known"  # the first of an environment variable
+SHOWN_SHA = 10
+BUSY = "the machine was busy"
+AT_ANY_LOAD = ("peak_memory_bytes",)  # a busy machine does not change it
 
 Key = tuple[str, ...]
+Runs = Sequence[MeasuredRun]
 Groups = dict[Key, list[MeasuredRun]]
+Parts = Mapping[str, Sequence[float]]  # samples of each part of a run's step
 
 
 def compare(
@@ -77,42 +90,13 @@ def compare(
     *,
     results: str | Path = DEFAULT_RESULTS,
     layers: bool | None = None,
-) -> Comparison | MachineComparison:
-    """Compare two runs, labels, models, commits, results folders or passports.
+) -> Comparison:
+    """Compare two runs, labels, models, commits or results folders.
 
     `layers` says whether layers are compared; None: if each side is one configuration.
     """
     folder = ResultsFolder(Path(results))
-    before, after = select(str(a), folder), select(str(b), folder)
-    if (before.passport is None) != (after.passport is None):
-        machine, runs = (before, after) if before.passport else (after, before)
-        raise RidgelineError(
-            f"{machine.text!r} is a machine and {runs.text!r} is not",
-            hint="compare two passports, or two sides that are runs; `label:`, `model:`, `run:` "
-            "or `machine:` in front of a name says which is meant",
-        )
-    if before.passport is not None:
-        return compare_machines(before, after)
-    return compare_sides(before, after, layers=layers)
-
-
-def compare_machines(before: Selection, after: Selection) -> MachineComparison:
-    """Compare two sides that are passports."""
-    assert before.passport is not None and after.passport is not None
-    changed = differences(before.passport, after.passport)
-    other = another_machine(before.passport.description, after.passport.description)
-    notes = [f"these are two different machines ({other})"] if other else []
-    if not changed:
-        notes.append("the two passports have no ceiling in common")
-    if not other:
-        notes += drift(before.passport, after.passport)
-    return MachineComparison(
-        before=before,
-        after=after,
-        differences=tuple(changed),
-        settings=() if other else tuple(changed_settings(before.passport, after.passport)),
-        notes=tuple(notes),
-    )
+    return compare_sides(select(str(a), folder), select(str(b), folder), layers=layers)
 
 
 def compare_sides(before: Selection, after: Selection, *, layers: bool | None = None) -> Comparison:
@@ -121,34 +105,34 @@ def compare_sides(before: Selection, after: Selection, *, layers: bool | None = 
     left, right = match_runs(before.runs, after.runs, is_strict=is_strict)
     pairs = [(left[key], right[key]) for key in left if key in right]
     if not pairs:
-        sides = (f"{side.text} has {some(_describe(side.runs), most=MOST_NAMED)}"
-                 for side in (before, after))  # fmt: skip
+        sides = (f"{side.text} has {some(_name_groups(groups), most=MOST_NAMED)}"
+                 for side, groups in ((before, left), (after, right)))  # fmt: skip
         raise RidgelineError(
             f"{before.text} and {after.text} have no configuration in common", hint=". ".join(sides)
         )
-    with_layers = len(pairs) == 1 if layers is None else layers
     matched = [[run for pair in pairs for run in pair[n]] for n in (0, 1)]
     names = _choose_names(*matched)
     problems: list[str] = []
     rows = []
     for one, other in pairs:
-        tables = {
-            run.run_id: table
-            for run in (*one, *other)
-            if with_layers
-            and (table := read_table(run, "layers", problems, needs=("layer", "time_s")))
-            is not None
-        }
+        with_layers = len(pairs) == 1 if layers is None else layers
+        tables = _read_layers([*one, *other], problems) if with_layers else {}
         rows.append(compare_runs(_name_pair(one, other, names), one, other, layers=tables))
     return Comparison(
         before=before,
         after=after,
         rows=tuple(sorted(rows, key=lambda r: (not r.time.is_shown, -abs(log(r.time.ratio))))),
-        only_before=_name_unmatched(left, right),
-        only_after=_name_unmatched(right, left),
+        only_before=_name_groups(left, without=right),
+        only_after=_name_groups(right, without=left),
         settings=find_settings(matched[0], matched[1]),
         notes=tuple(dict.fromkeys([*_find_notes(before, after, rows, layers), *problems])),
     )
+
+
+def _read_layers(runs: Runs, problems: list[str]) -> dict[str, pd.DataFrame]:
+    needs = ("layer", "time_s")
+    tables = {run.run_id: read_table(run, "layers", problems, needs=needs) for run in runs}
+    return {run_id: table for run_id, table in tables.items() if table is not None}
 
 
 # ---------------------------------------------------------------- matching
@@ -182,14 +166,10 @@ def match_runs(before: Runs, after: Runs, *, is_strict: bool) -> tuple[Groups, G
     return left, right
 
 
-def _describe(runs: Runs) -> list[str]:
-    names = _choose_names(runs)
-    return list(dict.fromkeys(_name_pair([run], [run], names) for run in runs))
-
-
-def _name_unmatched(side: Groups, other: Groups) -> tuple[str, ...]:
-    names = _choose_names([run for runs in side.values() for run in runs])
-    return tuple(_name_pair(runs, runs, names) for key, runs in side.items() if key not in other)
+def _name_groups(groups: Groups, without: Iterable[Key] = ()) -> tuple[str, ...]:
+    names = _choose_names([run for runs in groups.values() for run in runs])
+    left_out = set(without)
+    return tuple(_name_pair(runs, runs, names) for k, runs in groups.items() if k not in left_out)
 
 
 def _choose_names(*sides: Runs) -> list[str]:
@@ -228,23 +208,235 @@ def _find_notes(
             "too few steps for an interval, so no difference is shown; measure with"
             " `ridgeline run … --iters 20`"
         )
-    fewest = min(min(row.time.runs) for row in rows)
-    if fewest == 1:
-        both = all(row.time.runs == (1, 1) for row in rows)
+    if any(1 in row.time.runs for row in rows):
         yield (
-            f"the interval is of one process on {'each' if both else 'one'} side; another process "
-            "may differ by more: `ridgeline run … --repeats 3` tells the rest"
+            "the interval is of one process; another process may differ by more:"
+            " `ridgeline run … --repeats 3` tells the rest"
         )
-    elif fewest < FEW_RUNS:
-        yield "two runs say little about how runs differ; `ridgeline run … --repeats 3` says more"
     if any(row.per == SAMPLE for row in rows):
         yield "the batches differ, so times are those of a sample, not of a step"
     if layers and not any(row.layers for row in rows):
         yield "layers were not timed on both sides; measure with `ridgeline run … --layers`"
-    warned = list(dict.fromkeys(text for row in rows for text in row.warnings))
-    if warned:
-        more = f" (and {len(warned) - 1} more, in the runs)" if len(warned) > 1 else ""
-        yield f"runs came with a warning: {warned[0]}{more}"
+
+
+# ---------------------------------------------------------------- one configuration
+
+
+def compare_runs(
+    name: str, before: Runs, after: Runs, *, layers: Mapping[str, pd.DataFrame] | None = None
+) -> ComparedRuns:
+    """Compare runs of one configuration; `layers` has tables by run id, where there are any."""
+    sides, tables = (before, after), layers or {}
+    runs = [*before, *after]
+    per = STEP if len({samples_per_step(run) for run in runs}) == 1 else SAMPLE
+    busy = [*_name_disturbance("A", before), *_name_disturbance("B", after)]
+
+    def gather(read: Callable[[MeasuredRun], Parts]) -> list[dict[str, list[list[float]]]]:
+        return [_gather(read, of, per) for of in sides]
+
+    times = gather(lambda run: {STEP: run.result.step_time_s.samples})
+    time = compare_groups(times[0][STEP], times[1][STEP], is_judged=not busy)
+    phases = gather(
+        lambda run: {name: p.samples or (p.median,) for name, p in run.result.split_s.items()}
+    )
+    timed = gather(lambda run: layer_samples(tables[run.run_id]) if run.run_id in tables else {})
+    return ComparedRuns(
+        name=name,
+        per=per,
+        time=time,
+        others=_compare_quantities(before, after, is_judged=not busy),
+        phases=_compare_parts(*phases),
+        layers=_compare_parts(*timed) if all(timed) else (),
+        conditions=find_conditions(before, after, time.ratio),
+        warnings=tuple(dict.fromkeys(text for run in runs for text in run.result.warnings)),
+        run_ids=(tuple(r.run_id for r in before), tuple(r.run_id for r in after)),
+        why_not_judged=f"{BUSY} during {' and '.join(busy)}" if busy else "",
+    )
+
+
+def _name_disturbance(side: str, runs: Runs) -> Iterable[str]:
+    """`A (other programs had the processor)`, if the machine was busy in half of its runs or more.
+
+    In fewer, the median of the runs' medians is that of a quiet one.
+    """
+    reasons = [reason for run in runs if (reason := disturbance(run))]
+    if 2 * len(reasons) >= len(runs):
+        yield f"{side} ({'; '.join(dict.fromkeys(reasons))})"
+
+
+def samples_per_step(run: MeasuredRun) -> int:
+    return run.result.samples_per_step or run.request.batch_size
+
+
+def _read_energy(run: MeasuredRun) -> list[float]:
+    """Joules per sample of every window; of the run as a whole if its windows are not known."""
+    energy = run.result.energy
+    if energy is None:
+        return []
+    if not energy.windows:
+        return [energy.energy_j_per_sample or 0.0]
+    return [window.energy_j_per_step / samples_per_step(run) for window in energy.windows]
+
+
+QUANTITIES: dict[str, tuple[Callable[[MeasuredRun], list[float]], str]] = {  # and of what
+    # of the median step, as everywhere: the mean follows a single slow step
+    "samples_per_s": (lambda run: [samples_per_step(run) / run.result.step_time_s.median], "runs"),
+    "energy_j_per_sample": (_read_energy, "windows"),
+    "peak_memory_bytes": (lambda run: [run.result.peak_memory_bytes or 0.0], "runs"),
+}
+
+
+def _compare_quantities(before: Runs, after: Runs, *, is_judged: bool) -> dict[str, Change]:
+    """Those that all runs have; no ratio can be made of a zero."""
+    changes = {}
+    for name, (read, of) in QUANTITIES.items():
+        groups = [[read(run) for run in runs] for runs in (before, after)]
+        if all(values and min(values) > 0 for group in groups for values in group):
+            judge = is_judged or name in AT_ANY_LOAD
+            changes[name] = compare_groups(groups[0], groups[1], of=of, is_judged=judge)
+    return changes
+
+
+def _gather(
+    read: Callable[[MeasuredRun], Parts], runs: Runs, per: str
+) -> dict[str, list[list[float]]]:
+    """The samples of each part, run by run, on the scale of `per`."""
+    parts: dict[str, list[list[float]]] = {}
+    for run in runs:
+        scale = 1.0 if per == STEP else 1 / samples_per_step(run)
+        for name, samples in read(run).items():
+            parts.setdefault(name, []).append([scale * sample for sample in samples])
+    return parts
+
+
+def _compare_parts(
+    before: dict[str, list[list[float]]], after: dict[str, list[list[float]]]
+) -> tuple[Part, ...]:
+    """Parts of both sides first, the largest difference first."""
+    parts = []
+    for name in dict.fromkeys([*before, *after]):
+        left, right = before.get(name), after.get(name)
+        parts.append(Part(
+            name=name,
+            before_s=center(left) if left else None,
+            after_s=center(right) if right else None,
+            interval_s=find_interval(left, right) if left and right else None,
+        ))  # fmt: skip
+    return tuple(sorted(parts, key=lambda part: (not part.is_on_both, -abs(part.difference_s))))
+
+
+def layer_samples(table: pd.DataFrame) -> Parts:
+    """Time of each layer in each timed step; its one known time where it has no samples."""
+    layers = {}
+    for row in table.to_dict("records"):
+        stages = [row.get(f"{stage}_samples_s") for stage in ("forward", "backward")]
+        timed = [list(stage) for stage in stages if stage is not None and len(stage)]
+        sums = [sum(step) for step in zip(*timed, strict=False)]
+        layers[str(row["layer"])] = sums or [row["time_s"]]
+    return layers
+
+
+# ---------------------------------------------------------------- settings and conditions
+
+
+def find_settings(before: Runs, after: Runs) -> tuple[Setting, ...]:
+    """Settings, device, versions, commits and environment variables that differ between sides."""
+    variables = sorted({
+        name for run in (*before, *after) for name in speed_variables(run.made.environment)
+    })  # fmt: skip
+    left, right = _read_values(before, variables), _read_values(after, variables)
+    return tuple(
+        Setting(name=name, before=left.get(name, NOT_KNOWN), after=right.get(name, NOT_KNOWN))
+        for name in dict.fromkeys([*left, *right])
+        if left.get(name) != right.get(name)
+    )
+
+
+def _read_values(runs: Runs, variables: Sequence[str]) -> dict[str, str]:
+    """All settings of some runs; several values of one are all named."""
+    values = defaultdict(set)
+    for run in runs:
+        recorded = {name: run.made.environment.get(name, NOT_SET) for name in variables}
+        for name, value in {**_read_settings(run), **recorded}.items():
+            values[name].add(setting_text(value))
+    return {name: ", ".join(sorted(texts)) for name, texts in values.items()}
+
+
+def _read_settings(run: MeasuredRun) -> dict[str, Any]:
+    request, made = to_dict(run.request), to_dict(run.made)
+    origin = {name: value for name, value in made.items() if name not in NOT_PROVENANCE}
+    for name in ("commit", "ridgeline_commit"):
+        commit = getattr(run.made, name)
+        dirty = " with changes" if commit and commit.is_dirty else ""
+        origin[name] = f"{commit.sha[:SHOWN_SHA]}{dirty}" if commit else None
+    return {
+        **{name: value for name, value in request.items() if name not in NOT_SETTINGS},
+        **{name: getattr(run.result, name) for name in RESULT_SETTINGS},
+        **{_shorten(name): value for name, value in _flatten(origin)},
+    }
+
+
+def _flatten(content: Any, prefix: str = "") -> Iterable[tuple[str, Any]]:
+    if isinstance(content, list | tuple):
+        content = dict(enumerate(content))
+    if not isinstance(content, Mapping):
+        yield prefix, content
+        return
+    for name, item in content.items():
+        yield from _flatten(item, f"{prefix}.{name}" if prefix else str(name))
+
+
+def _shorten(name: str) -> str:
+    """`torch` of `libraries.torch`, `device 0 driver` of `host.devices.0.driver`."""
+    words = name.replace("host.devices.", "device ").split(".")
+    if words[0] == "backends":  # that torch was built with: `cuda`, `cudnn`
+        return f"torch's {' '.join(words[1:])}"
+    return " ".join(words[1:] if words[0] == "libraries" else words)
+
+
+def setting_text(value: Any) -> str:
+    """A setting as people write it: `none`, `yes`, `224x224`, `a=1,b=2`."""
+    if value is None or value in ({}, []):
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return "x".join(str(item) for item in value)
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={json.dumps(value[key])}" for key in sorted(value))
+    return str(value)
+
+
+def find_conditions(before: Runs, after: Runs, ratio: float) -> tuple[str, ...]:
+    """Clocks, limits and idle time that differ; `ratio` is that of the times."""
+    lines = []
+    clocks = _read_medians(before, after, lambda run: run.result.conditions.during.clock_hz)
+    if clocks and all(clocks) and abs(clocks[1] / clocks[0] - 1) > CLOCK_DIFFERS:
+        explains = abs(ratio * clocks[1] / clocks[0] - 1) < CLOCK_DIFFERS
+        lines.append(f"clock {clocks[0] / 1e6:.0f} → {clocks[1] / 1e6:.0f} MHz"
+                     + (" explains it" if explains else ""))  # fmt: skip
+    left, right = (
+        {reason for run in runs for reason in run.result.conditions.during.throttle_reasons}
+        for runs in (before, after)
+    )
+    for when, new in (("before", left - right), ("after", right - left)):
+        if new:
+            lines.append(f"held down by {', '.join(sorted(new))} only {when}")
+    busy = _read_medians(before, after, lambda run: run.result.busy_fraction)
+    if busy and abs(busy[1] - busy[0]) > BUSIER:
+        shares = " → ".join(map(format_percent, busy))
+        lines.append(f"the device was busy {shares} of the time")
+    return tuple(lines)
+
+
+def _read_medians(
+    before: Runs, after: Runs, read: Callable[[MeasuredRun], float | None]
+) -> tuple[float, float] | None:
+    """Of both sides, if both know it."""
+    left, right = (
+        [value for run in runs if (value := read(run)) is not None] for runs in (before, after)
+    )
+    return (median(left), median(right)) if left and right else None
 
 
 # ---------------------------------------------------------------- selecting a side
@@ -257,69 +449,73 @@ def select(text: str, results: ResultsFolder) -> Selection:
     if not text or (colon and not name):
         raise RidgelineError(
             f"{text!r} names no side of a comparison",
-            hint="name a run, a label, a model, commit:SHA, a results folder or a passport",
+            hint="name a run, a label, a model, commit:SHA or a results folder",
         )
-    if colon and kind in KINDS:
-        index = _read_timed(results)
-        return _choose(text, [_find(kind, name, results, index)], results, index)
-    if colon and is_results(Path(kind)):
+    if colon and kind not in KINDS and is_results(Path(kind)):
         return replace(select(name, ResultsFolder(Path(kind))), text=text)
-    if path.suffix == ".json":
-        return Selection(text=text, kind=MACHINE, passport=read_passport(path))
+    if path.suffix == ".json" or text in Passports(results.path).names():
+        raise RidgelineError(
+            f"{text!r} is a machine's passport", hint="compare two with `ridgeline machine diff`"
+        )
     if (path / "run.json").is_file():
         return replace(select(path.name, ResultsFolder(path.parent.parent)), text=text)
     if text.endswith("/"):
         return _read_folder(text)
+    is_named = colon and kind in KINDS
+    kinds, name = ([kind], name) if is_named else ([k for k in KINDS if k != COMMIT], text)
     index = _read_timed(results)
-    candidates = [_find(kind, text, results, index) for kind in KINDS if kind != COMMIT]
+    candidates = [_find(kind, name, index) for kind in kinds]
     if is_results(path):
         candidates.append(_read_folder(text))
-    return _choose(text, candidates, results, index)
+    there = [one for one in candidates if one.runs]
+    if not there:
+        raise _explain_nothing(text, name, results, index)
+    if len(there) > 1:
+        forms = [f"{one.text}/" if one.kind == FOLDER else f"{one.kind}:{one.text}"
+                 for one in there]  # fmt: skip
+        raise RidgelineError(
+            f"{text!r} may mean {len(there)} things", hint=f"write one of {', '.join(forms)}"
+        )
+    if there[0].kind == RUN and len(there[0].runs) > 1:
+        raise RidgelineError(
+            f"{text!r} is the name of {len(there[0].runs)} runs",
+            hint=f"write more of it: {some([run.run_id for run in there[0].runs], joint=', ')}",
+        )
+    return replace(there[0], text=text)
 
 
 def is_results(path: Path) -> bool:
-    """Whether there are runs or passports in a folder."""
-    return (path / "runs").is_dir() or (path / "machines").is_dir()
+    """Whether there are runs in a folder."""
+    return (path / "runs").is_dir()
 
 
 def _read_timed(results: ResultsFolder) -> ResultsIndex:
     """The index of a folder, without the runs that have no step times; why, is a problem."""
     index = results.index()
+    timed = tuple(run for run in index.runs if min(run.result.step_time_s.samples, default=0) > 0)
     problems = [
         f"run {run.run_id} is passed over: it has no step times"
         for run in index.runs
-        if not _has_step_times(run)
+        if run not in timed
     ]
-    timed = tuple(filter(_has_step_times, index.runs))
     return replace(index, runs=timed, problems=(*index.problems, *problems))
-
-
-def _has_step_times(run: MeasuredRun) -> bool:
-    samples = run.result.step_time_s.samples
-    return bool(samples) and min(samples) > 0
 
 
 def _read_folder(text: str) -> Selection:
     index = _read_timed(ResultsFolder(Path(text)))
     if not index.runs:
-        why = index.problems[0] if index.problems else None
         raise RidgelineError(
             f"there are no completed runs in {text}",
-            hint=why or "name a folder that `ridgeline run --results` made",
+            hint="name a folder that `ridgeline run --results` made",
         )
     return Selection(text=text, kind=FOLDER, runs=index.runs, problems=index.problems)
 
 
-def _find(kind: str, name: str, results: ResultsFolder, index: ResultsIndex) -> Selection:
+def _find(kind: str, name: str, index: ResultsIndex) -> Selection:
     """Everything of this kind that has this name; perhaps nothing."""
-    if kind == MACHINE:
-        passports = Passports(results.path)
-        is_known = name in passports.names()
-        return Selection(text=name, kind=kind, passport=passports.read(name) if is_known else None)
-    if kind == RUN:  # problems of other runs do not concern it
+    if kind == RUN:
         runs = tuple(run for run in index.runs if _has_id(run.run_id, name))
-        return Selection(text=name, kind=kind, runs=runs)
-    if kind == COMMIT:
+    elif kind == COMMIT:
         runs = _find_commit(name, index.runs)
     else:
         runs = tuple(run for run in index.runs if getattr(run.request, kind) == name)
@@ -345,75 +541,26 @@ def _find_commit(name: str, runs: Iterable[MeasuredRun]) -> tuple[MeasuredRun, .
     return tuple({run.run_id: run for run, _ in matches}.values())
 
 
-def _choose(
-    text: str, candidates: list[Selection], results: ResultsFolder, index: ResultsIndex
-) -> Selection:
-    """The one candidate that exists; RidgelineError if there are none or several."""
-    there = [one for one in candidates if one.runs or one.passport]
-    exact = [one for one in there if [run.run_id for run in one.runs] == [one.text]]
-    there = exact or [one for one in there if one.kind != RUN or len(one.runs) == 1] or there
-    different = {(tuple(run.run_id for run in one.runs), one.passport is None): one
-                 for one in reversed(there)}  # fmt: skip
-    if not different:
-        raise _explain_nothing(text, candidates[0].text, results, index)
-    if len(different) > 1:
-        forms = [f"{one.text}/" if one.kind == FOLDER else f"{one.kind}:{one.text}"
-                 for one in there]  # fmt: skip
-        raise RidgelineError(
-            f"{text!r} may mean {len(different)} things", hint=f"write one of {', '.join(forms)}"
-        )
-    (selection,) = different.values()
-    if selection.kind == RUN and len(selection.runs) > 1:
-        raise RidgelineError(
-            f"{text!r} is the name of {len(selection.runs)} runs",
-            hint=f"write more of it: {some([run.run_id for run in selection.runs], joint=', ')}",
-        )
-    return replace(selection, text=text)
-
-
 def _explain_nothing(
     text: str, name: str, results: ResultsFolder, index: ResultsIndex
 ) -> RidgelineError:
     """Why there is no such side: a run that cannot be compared, or nothing of that name."""
-    named = [run_id for run_id in results.run_ids() if _has_id(run_id, name)]
-    if len(named) == 1:
-        return _explain_run(results, named[0])
-    if Path(text).is_dir():
-        return RidgelineError(
-            f"{text} is not a results folder", hint="name one that `ridgeline run --results` made"
-        )
+    for run_id in results.run_ids():
+        if _has_id(run_id, name):
+            result = results.read_run(run_id).result  # or why it cannot be read
+            reason = f": {result.reason}" if isinstance(result, Failure) else ""
+            return RidgelineError(
+                f"run {run_id} has no step times{reason}",
+                hint="name a completed run of `ridgeline run`",
+            )
     choices = {
         "labels": sorted({run.request.label for run in index.runs if run.request.label}),
         "models": sorted({run.request.model for run in index.runs}),
         "newest runs": [run.run_id for run in reversed(index.runs)],
-        "machines": Passports(results.path).names(),
     }
-    listed = "; ".join(
-        f"{kind}: {some(names, joint=', ')}" for kind, names in choices.items() if names
-    )
-    nothing = "there are no runs in this folder; name another one with --results DIR"
-    if results.run_ids():
-        nothing = "it has counts or captures alone, and what `ridgeline run` made is compared"
+    listed = [f"{kind}: {some(names, joint=', ')}" for kind, names in choices.items() if names]
+    nothing = "there are no completed runs in this folder; name another one with --results DIR"
     return RidgelineError(
-        f"there is nothing called {text!r} to compare in {results.path}", hint=listed or nothing
-    )
-
-
-def _explain_run(results: ResultsFolder, run_id: str) -> RidgelineError:
-    """Why this run cannot be compared."""
-    try:
-        run = results.read_run(run_id)
-    except InvalidRunError as error:
-        return RidgelineError(f"run {run_id} cannot be compared: {error.reason}", hint=error.hint)
-    except RidgelineError as error:
-        return error
-    if isinstance(run.result, Failure):
-        return RidgelineError(
-            f"run {run_id} failed, so it has no times: {run.result.reason}",
-            hint="name a run that was completed",
-        )
-    command = run.request.command
-    return RidgelineError(
-        f"run {run_id} is of `ridgeline {command}` and has no step times",
-        hint="name a run of `ridgeline run`",
+        f"there is nothing called {text!r} to compare in {results.path}",
+        hint="; ".join(listed) or nothing,
     )

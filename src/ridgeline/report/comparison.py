@@ -1,65 +1,303 @@
-"""A comparison of two sides: what it says, as a record, as JSON, as tables of text, in Markdown."""
+"""What differs between two sides, and whether that is noise: numbers, records, JSON and words.
+
+Times are skewed samples. A side is one or several runs, each with its samples. What steps of one
+process have in common (where its memory lies, how warm the device was) does not show inside of it.
+So a side of several runs is resampled in two stages: runs first, then samples within each run that
+was drawn.
+
+Two or three runs say little about how runs differ, and no test on them can reach 5 %. So their
+interval is stretched by Student's t over the normal quantile. In trials with lognormal runs, equal
+sides were then told apart in about 5 % of cases or fewer from three runs a side on; with two, in
+12 %.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from math import exp, fsum, log
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import erfc, exp, fsum, log, sqrt
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.machine.compare import Difference, label
-from ridgeline.machine.passport import LOWER_IS_BETTER, UNITS, Passport
-from ridgeline.report.compare_runs import (
-    FASTER,
-    NO_DIFFERENCE,
-    NOT_JUDGED,
-    SLOWER,
-    ComparedRuns,
-    Part,
-    Setting,
-)
+import numpy as np
+
+from ridgeline.measure.statistics import CONFIDENCE, LEAST_FOR_INTERVAL, RESAMPLES
 from ridgeline.report.markup import markdown, markdown_line, markdown_table
+from ridgeline.report.text import counted
 from ridgeline.store import MeasuredRun
 from ridgeline.units import format_bytes, format_change, format_time, si
 
 if TYPE_CHECKING:
     import pandas as pd
 
-RUN, LABEL, MODEL, COMMIT, MACHINE, FOLDER = "run", "label", "model", "commit", "machine", "folder"
-KINDS = (RUN, LABEL, MODEL, COMMIT, MACHINE)  # that may be written in front: `label:before`
+Array = Any  # of numpy
+Group = Sequence[Sequence[float]]  # samples of each run
+
+RUN, LABEL, MODEL, COMMIT, FOLDER = "run", "label", "model", "commit", "folder"
+KINDS = (RUN, LABEL, MODEL, COMMIT)  # that may be written in front: `label:before`
+FASTER, SLOWER, NO_DIFFERENCE = "faster", "slower", "no difference shown"
+NOT_JUDGED = "not judged"
 VERDICTS = (SLOWER, FASTER, NO_DIFFERENCE, NOT_JUDGED)
+METHOD = "normal approximation"
+LEAST_RUNS = 4  # on both sides, for a test on runs: three against three cannot reach 5 %
+# 0.975 quantiles of Student's t with 1, 2, … degrees of freedom, and of the normal distribution
+T_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+Z_QUANTILE = 1.960
 NOTHING = "–"
 TOP = 10  # layers that are shown by default
 LEAST_P = 0.001
-OTHERS: dict[str, tuple[str, Callable[[float], str]]] = {  # of QUANTITIES: title and format
+OTHERS: dict[str, tuple[str, Callable[[float], str]]] = {  # beside the time: title and format
     "samples_per_s": ("samples/s", lambda value: f"{value:.4g}" if value < 1e4 else f"{value:.0f}"),
     "energy_j_per_sample": ("J/sample", lambda value: si(value, "J")),
     "peak_memory_bytes": ("peak memory", format_bytes),
 }
-CEILING_UNITS = {"flops_per_s": "FLOP/s", "bytes_per_s": "B/s", "time_s": "s", "power_w": "W"}
-TEXT_COLUMNS = ("configuration", "verdict", "why")
+TEXT_COLUMNS = ("configuration", "verdict")
+
+
+# ---------------------------------------------------------------- statistics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTest:
+    """The test of Mann and Whitney: is a value of one group more often the larger one?"""
+
+    u: float  # pairs in which the second group's value is larger; a tie counts half
+    p: float  # two-sided
+    method: str = METHOD
+    of: str  # "steps" or "medians of runs"
+    counts: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One quantity on two sides. Times: lower is better."""
+
+    before: float  # median of the runs' medians
+    after: float
+    interval: tuple[float, float] | None  # of the ratio, 95 %; None for too few samples
+    test: RankTest
+    runs: tuple[int, int]
+    is_judged: bool = True  # False: the samples say more about the machine than about the runs
+
+    @property
+    def ratio(self) -> float:
+        return self.after / self.before
+
+    @property
+    def share(self) -> float:
+        """0.1 is ten per cent more on the second side."""
+        return self.ratio - 1
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether interval and test both say that this is more than noise."""
+        if not self.is_judged or self.interval is None or self.test.p >= 1 - CONFIDENCE:
+            return False
+        low, high = self.interval
+        return low > 1 or high < 1
+
+    @property
+    def verdict(self) -> str:
+        if not self.is_judged:
+            return NOT_JUDGED
+        if not self.is_shown:
+            return NO_DIFFERENCE
+        return SLOWER if self.ratio > 1 else FASTER
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form; changes are shares: 0.05 is five per cent more on the second side."""
+        return {
+            "before": self.before,
+            "after": self.after,
+            "change": self.share,
+            "interval": [end - 1 for end in self.interval] if self.interval else None,
+            "is_shown": self.is_shown,
+            "test": {"name": "Mann-Whitney U", **asdict(self.test)},
+            "runs": list(self.runs),
+        }
+
+
+def compare_groups(
+    before: Group, after: Group, *, of: str = "steps", is_judged: bool = True
+) -> Change:
+    """The ratio of two medians of positive samples, with its interval and a test."""
+    logs = find_interval(before, after, np.log)
+    samples = [[sample for run in group for sample in run] for group in (before, after)]
+    if min(len(before), len(after)) >= LEAST_RUNS:
+        of, samples = "medians of runs", [[*map(median, group)] for group in (before, after)]
+    return Change(
+        before=center(before),
+        after=center(after),
+        interval=(exp(logs[0]), exp(logs[1])) if logs else None,
+        test=rank_test(*samples, of=of),
+        runs=(len(before), len(after)),
+        is_judged=is_judged,
+    )
+
+
+def center(group: Group) -> float:
+    """The median of the runs' medians: one run that went astray does not move it far."""
+    return float(median(median(run) for run in group))
+
+
+def find_interval(
+    before: Group, after: Group, scale: Callable[[Any], Any] = np.asarray
+) -> tuple[float, float] | None:
+    """95 % interval of the difference of two centers on a scale; None for too few samples."""
+    if any(len(group) == 1 and len(group[0]) < LEAST_FOR_INTERVAL for group in (before, after)):
+        return None
+    rng = np.random.default_rng(0)
+    # always in the same order, so that swapped sides draw the same and mirror each other
+    ordered = sorted((before, after), key=lambda group: [list(run) for run in group])
+    centers = [scale(_draw_centers(group, rng)) for group in ordered]
+    drawn = centers[1] - centers[0] if ordered[0] is before else centers[0] - centers[1]
+    tail = 100 * (1 - CONFIDENCE) / 2
+    middle = scale(center(after)) - scale(center(before))
+    ends = np.percentile(drawn, [tail, 100 - tail])
+    low, high = middle + _stretch(len(before), len(after)) * (ends - middle)
+    return float(low), float(high)
+
+
+def _draw_centers(group: Group, rng: np.random.Generator) -> Array:
+    """RESAMPLES centers of the group, each from runs and samples drawn again."""
+    values = [np.sort(np.asarray(run, dtype=float)) for run in group]
+    chosen = rng.integers(len(values), size=(RESAMPLES, len(values)))
+    medians = np.empty(chosen.shape)
+    for number, run in enumerate(values):
+        here = chosen == number
+        medians[here] = draw_medians(run, rng, int(here.sum()))
+    return np.median(medians, axis=1)
+
+
+def draw_medians(ordered: Array, rng: np.random.Generator, size: int) -> Array:
+    """Medians of samples drawn with replacement from `ordered`, without drawing all of them.
+
+    A drawn value is the one at place floor(n·u) for a uniform u, and order is kept. So the k-th
+    smallest drawn value is at the place of the k-th smallest u, which has a beta distribution.
+    """
+    n = len(ordered)
+    lower, upper = (n + 1) // 2, n // 2 + 1  # the same one where n is odd
+    high = rng.beta(upper, n - upper + 1, size)
+    # the k-th of the k + 1 smallest is the largest of k uniform numbers below the last
+    low = high if lower == upper else high * rng.beta(lower, 1, size)
+    indices = [np.minimum((n * u).astype(int), n - 1) for u in (low, high)]
+    return (ordered[indices[0]] + ordered[indices[1]]) / 2
+
+
+def _stretch(*runs: int) -> float:
+    """How much wider the interval is for coming from so few runs; 1 for a run on each side."""
+    freedom = sum(count - 1 for count in runs)
+    if not freedom or min(runs) >= LEAST_RUNS:
+        return 1.0
+    return T_QUANTILES[min(freedom, len(T_QUANTILES)) - 1] / Z_QUANTILE
+
+
+def rank_test(before: Sequence[float], after: Sequence[float], *, of: str = "steps") -> RankTest:
+    """Mann and Whitney's U of the second group; p by the normal approximation with ties."""
+    n, m = len(before), len(after)
+    _, rank, count = np.unique([*before, *after], return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(count) - (count - 1) / 2)[rank]  # from 1; equal values share their mean
+    u = float(ranks[n:].sum()) - m * (m + 1) / 2
+    ties = float((count**3 - count).sum()) / ((n + m) * max(1, n + m - 1))
+    variance = n * m / 12 * (n + m + 1 - ties)  # 0 if all values are equal
+    z = max(0.0, abs(u - n * m / 2) - 0.5) / sqrt(variance) if variance > 0 else 0.0
+    return RankTest(u=u, p=erfc(z / sqrt(2)), of=of, counts=(n, m))
+
+
+# ---------------------------------------------------------------- records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A phase or a layer on two sides; None on the side that lacks it."""
+
+    name: str
+    before_s: float | None
+    after_s: float | None
+    interval_s: tuple[float, float] | None = None  # of the difference, 95 %
+
+    @property
+    def difference_s(self) -> float:
+        """The second side's time without the first's."""
+        return (self.after_s or 0.0) - (self.before_s or 0.0)
+
+    @property
+    def is_on_both(self) -> bool:
+        return self.before_s is not None and self.after_s is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"difference_s": self.difference_s if self.is_on_both else None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One setting or version that is not the same on both sides."""
+
+    name: str
+    before: str  # several, if the runs of the side differ: "2.10.0, 2.11.0"
+    after: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.before} → {self.after}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRuns:
+    """One configuration on two sides. Parts are sorted by what they add to the difference."""
+
+    name: str  # "resnet50, batch 32, train, amp"
+    per: str  # times are of a "step", or of a "sample" where the sides' steps differ in size
+    time: Change
+    others: Mapping[str, Change]  # of OTHERS, those that all runs have
+    phases: tuple[Part, ...]
+    layers: tuple[Part, ...]  # none if they were not timed on both sides
+    conditions: tuple[str, ...]  # that differed while the steps were timed
+    warnings: tuple[str, ...]  # of the runs
+    run_ids: tuple[tuple[str, ...], tuple[str, ...]]
+    why_not_judged: str = ""  # empty if it is judged
+
+    @property
+    def change(self) -> str:
+        return f"{self.name}, {format_change(self.time.share)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {
+            "configuration": self.name,
+            "verdict": self.time.verdict,
+            "per": self.per,
+            "time_s": self.time.to_dict(),
+            **{name: change.to_dict() for name, change in self.others.items()},
+            "phases": [part.to_dict() for part in self.phases],
+            "layers": [part.to_dict() for part in self.layers],
+            "conditions": list(self.conditions),
+            "warnings": list(self.warnings),
+            "why_not_judged": self.why_not_judged or None,
+            "runs": {"before": list(self.run_ids[0]), "after": list(self.run_ids[1])},
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """One side of a comparison: runs, or a passport."""
+    """One side of a comparison."""
 
     text: str  # as the user wrote it
     kind: str  # one of KINDS, or FOLDER
     runs: tuple[MeasuredRun, ...] = ()
-    passport: Passport | None = None
     problems: tuple[str, ...] = ()  # why runs of its folder were passed over
 
     def __str__(self) -> str:
-        if self.passport is not None:
-            return f"{self.text} (passport of {self.passport.measured_at[:10]})"
         count = len(self.runs)
         return f"{self.text} ({self.kind}, {count} run{'s' if count > 1 else ''})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {"name": self.text, "kind": self.kind, "runs": [run.run_id for run in self.runs]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two sides with runs. Rows are sorted: shown differences first, the largest first."""
+    """Two sides. Rows are sorted: shown differences first, the largest first."""
 
     before: Selection
     after: Selection
@@ -79,19 +317,18 @@ class Comparison:
 
     def slower_by_more_than(self, share: float) -> list[str]:
         """The configurations that are shown to be slower, and by more than this share."""
-        return [_name_change(row) for row in self.rows
-                if row.time.verdict == SLOWER and row.time.share > share]  # fmt: skip
+        slower = [row for row in self.rows if row.time.verdict == SLOWER]
+        return [row.change for row in slower if row.time.share > share]
 
     def undecided(self, share: float) -> list[str]:
         """Those with a larger change, and too few samples to show it."""
-        return [_name_change(row) for row in self.rows
-                if row.time.is_judged and row.time.interval is None
-                and row.time.share > share]  # fmt: skip
+        few = [row for row in self.rows if row.time.is_judged and row.time.interval is None]
+        return [row.change for row in few if row.time.share > share]
 
     def not_judged(self) -> list[str]:
         """Those during which the machine was busy, whatever their change: it may hide another."""
-        return [f"{_name_change(row)}: {row.why_not_judged}" for row in self.rows
-                if not row.time.is_judged]  # fmt: skip
+        busy = [row for row in self.rows if not row.time.is_judged]
+        return [f"{row.change}: {row.why_not_judged}" for row in busy]
 
     def table(self) -> pd.DataFrame:
         """A row per configuration."""
@@ -107,8 +344,8 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """The JSON form; changes are shares."""
         return {
-            "before": _side_dict(self.before) | {"runs": [r.run_id for r in self.before.runs]},
-            "after": _side_dict(self.after) | {"runs": [r.run_id for r in self.after.runs]},
+            "before": self.before.to_dict(),
+            "after": self.after.to_dict(),
             "configurations": [row.to_dict() for row in self.rows],
             "mean_change": self.mean_ratio - 1,
             "verdicts": {name: self.count(name) for name in VERDICTS},
@@ -122,63 +359,6 @@ class Comparison:
         return as_markdown(self)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineComparison:
-    """Two passports; the largest change first."""
-
-    before: Selection
-    after: Selection
-    differences: tuple[Difference, ...]
-    settings: tuple[str, ...]  # drivers, caps and libraries that differ
-    notes: tuple[str, ...]
-
-    def slower_by_more_than(self, share: float) -> list[str]:
-        """The roofs that are worse by more than this share, and by more than their noise."""
-        return [
-            f"the {label(d.before)} roof of {d.before.device}, {format_change(d.change)}"
-            for d in self.differences
-            if d.before.kind != "power"
-            and _loss(d) > max(share, d.before.spread, d.after.spread)
-        ]  # fmt: skip
-
-    def undecided(self, share: float) -> list[str]:
-        """None: a roof is compared with its own noise."""
-        return []
-
-    def not_judged(self) -> list[str]:
-        """None: a roof is the best of many rounds, which a busy moment does not move."""
-        return []
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "before": _side_dict(self.before),
-            "after": _side_dict(self.after),
-            "differences": [
-                {"ceiling": label(d.before), "device": d.before.device, "before": d.before.best,
-                 "after": d.after.best, "change": d.change, "explanation": d.explanation}
-                for d in self.differences
-            ],
-            "settings": list(self.settings),
-            "notes": list(self.notes),
-        }  # fmt: skip
-
-    __str__ = Comparison.__str__
-
-
-def _name_change(row: ComparedRuns) -> str:
-    return f"{row.name}, {format_change(row.time.share)}"
-
-
-def _loss(difference: Difference) -> float:
-    """By what share the second machine has less, or takes longer."""
-    return difference.change * (1 if difference.before.kind in LOWER_IS_BETTER else -1)
-
-
-def _side_dict(side: Selection) -> dict[str, Any]:
-    return {"name": side.text, "kind": side.kind}
-
-
 # ---------------------------------------------------------------- in words
 
 
@@ -186,7 +366,7 @@ def _side_dict(side: Selection) -> dict[str, Any]:
 class Table:
     """A title, a header and rows, all text."""
 
-    title: str
+    title: str = ""
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
@@ -203,44 +383,17 @@ def format_p(p: float) -> str:
     return f"<{LEAST_P}" if p < LEAST_P else f"{p:.3f}"
 
 
-def sentence(row: ComparedRuns) -> str:
-    """The verdict in words: `B is slower: 3.2 % more time per step (95 % interval …)`."""
-    change, test = row.time, row.time.test
-    by = f"{format_change(change.share)} time per {row.per}"
-    if not change.is_judged:
-        return f"not judged: {row.why_not_judged}: {by}"
-    p = "p " if test.p < LEAST_P else "p = "
-    details = (
-        f"95 % interval {format_interval(change.interval)}; {p}{format_p(test.p)}, Mann–Whitney, "
-        f"{test.method}, on {test.counts[0]} and {test.counts[1]} {test.of}"
-    )
-    if change.verdict == NO_DIFFERENCE:
-        return f"no difference shown: {by} ({details})"
-    more = "more" if change.verdict == SLOWER else "less"
-    by = f"{100 * abs(change.share):.1f} % {more} time per {row.per}"
-    return f"B is {change.verdict}: {by} ({details})"
-
-
 def summary(comparison: Comparison) -> str:
     """One line about all configurations."""
-    rows, count = comparison.rows, comparison.count
-    if len(rows) == 1:
-        return f"{rows[0].name}: {sentence(rows[0])}"
-    counts = [f"{count(SLOWER)} slower", f"{count(FASTER)} faster",
-              f"{count(NO_DIFFERENCE)} with no difference shown"]  # fmt: skip
-    if count(NOT_JUDGED):
-        counts.append(f"{count(NOT_JUDGED)} not judged")
+    counts = {verdict: comparison.count(verdict) for verdict in VERDICTS}
+    texts = [f"{n} {verdict}" for verdict, n in counts.items() if n]
     mean = format_change(comparison.mean_ratio - 1)
-    return f"{len(rows)} configurations: {', '.join(counts)}; geometric mean {mean} time"
+    number_of = counted(len(comparison.rows), "configuration")
+    return f"{number_of}: {', '.join(texts)}; geometric mean {mean} time"
 
 
-# ---------------------------------------------------------------- tables
-
-
-def main_table(comparison: Comparison | MachineComparison) -> Table:
-    """A row per configuration, or per roof that both machines have."""
-    if isinstance(comparison, MachineComparison):
-        return _ceilings_table(comparison)
+def main_table(comparison: Comparison) -> Table:
+    """A row per configuration."""
     others = [name for name in OTHERS if any(name in row.others for row in comparison.rows)]
     per = " / ".join(sorted({row.per for row in comparison.rows}, reverse=True))
     titles = ("configuration", "verdict", f"A, {per}", f"B, {per}", "change", "95 % interval", "p")
@@ -252,62 +405,45 @@ def main_table(comparison: Comparison | MachineComparison) -> Table:
            for name in others))
         for row in comparison.rows
     )  # fmt: skip
-    return Table(title="", header=(*titles, *(OTHERS[name][0] for name in others)), rows=rows)
+    return Table(header=(*titles, *(OTHERS[name][0] for name in others)), rows=rows)
 
 
-def _ceilings_table(comparison: MachineComparison) -> Table:
-    rows = []
-    for d in comparison.differences:
-        unit = "OP/s" if d.before.precision == "int8" else CEILING_UNITS[UNITS[d.before.kind]]
-        rows.append((d.before.device, label(d.before), si(d.before.best, unit),
-                     si(d.after.best, unit), format_change(d.change), d.explanation))  # fmt: skip
-    header = ("device", "ceiling", "A", "B", "change", "why")
-    return Table(title="", header=header, rows=tuple(rows))
+def details(comparison: Comparison, top: int = TOP) -> Iterable[Table]:
+    """What follows the main table: all of a single configuration; of several, their layers."""
+    rows = comparison.rows
+    tables = [_parts_table("layer", row.layers, row, top, f"{row.name}: ") for row in rows]
+    if len(rows) == 1:
+        tables = [
+            _others_table(rows[0]),
+            _parts_table("phase", rows[0].phases, rows[0], len(rows[0].phases)),
+            _parts_table("layer", rows[0].layers, rows[0], top),
+        ]
+    return [table for table in tables if table.rows]
 
 
-def details(comparison: Comparison | MachineComparison, top: int = TOP) -> Iterable[Table | str]:
-    """Tables and lines that follow the main one.
-
-    All tables of a single configuration; of several, the layers that were asked for.
-    """
-    rows = comparison.rows if isinstance(comparison, Comparison) else ()
-    for row in rows:
-        if len(rows) == 1:
-            yield from _detail_tables(row, top)
-        elif row.layers:
-            yield _parts_table("layer", row.layers, row, top, f"{row.name}: ")
-        if len(rows) == 1 or row.layers:
-            yield from one_sided_parts(row)
-
-
-def _detail_tables(row: ComparedRuns, top: int) -> Iterable[Table]:
-    others = tuple(
+def _others_table(row: ComparedRuns) -> Table:
+    rows = tuple(
         (title, form(change.before), form(change.after), format_change(change.share),
          format_interval(change.interval))
         for name, (title, form) in OTHERS.items()
         if (change := row.others.get(name)) is not None
     )  # fmt: skip
-    tables = [
-        Table(title="beside the time", header=("", "A", "B", "change", "95 % interval"),
-              rows=others),
-        _parts_table("phase", row.phases, row, len(row.phases)),
-        _parts_table("layer", row.layers, row, top),
-    ]  # fmt: skip
-    return [table for table in tables if table.rows]
+    return Table(title="beside the time", rows=rows,
+                 header=("", "A", "B", "change", "95 % interval"))  # fmt: skip
 
 
 def _parts_table(
     kind: str, parts: tuple[Part, ...], row: ComparedRuns, top: int, heading: str = ""
 ) -> Table:
-    both = [part for part in parts if part.is_on_both]
     rows = tuple(
-        (part.name, format_time(part.before_s or 0.0), format_time(part.after_s or 0.0),
+        (part.name, *(NOTHING if s is None else format_time(s) for s in
+                      (part.before_s, part.after_s)),
          signed_time(part.difference_s),
          " … ".join(map(signed_time, part.interval_s)) if part.interval_s else NOTHING,
          format_change(part.difference_s / row.time.before))
-        for part in both[:top]
+        for part in parts[:top]
     )  # fmt: skip
-    of_all = f", {top} of {len(both)}" if top < len(both) else ""
+    of_all = f", {top} of {len(parts)}" if top < len(parts) else ""
     return Table(
         title=f"{heading}{kind}s by their share in the difference{of_all}",
         header=(kind, "A", "B", "difference", "95 % interval", f"of A's {row.per}"),
@@ -320,25 +456,11 @@ def signed_time(time_s: float) -> str:
     return sign + format_time(abs(time_s))
 
 
-def one_sided_parts(row: ComparedRuns) -> Iterable[str]:
-    """Phases and layers that one side lacks, with the time they take on the other."""
-    for side, other in (("A", "after_s"), ("B", "before_s")):
-        parts = [part for part in (*row.phases, *row.layers) if getattr(part, other) is None]
-        if parts:
-            time = format_time(sum(abs(part.difference_s) for part in parts))
-            names = ", ".join(part.name for part in parts[:TOP])
-            more = f" and {len(parts) - TOP} more" if len(parts) > TOP else ""
-            yield f"only in {side}, {time} together: {names}{more}"
-
-
-def explanations(comparison: Comparison | MachineComparison) -> list[str]:
+def explanations(comparison: Comparison) -> list[str]:
     """Other differences between the sides, and what only one of them has."""
-    if isinstance(comparison, MachineComparison):
-        return [f"differs: {text}" for text in comparison.settings]
     rows = comparison.rows
-    busy = [row for row in rows if not row.time.is_judged and len(rows) > 1]
     return [
-        *(f"{row.name}: not judged: {row.why_not_judged}" for row in busy),
+        *(f"{row.name}: not judged: {row.why_not_judged}" for row in rows if row.why_not_judged),
         *(f"{row.name}: {text}" for row in rows for text in row.conditions),
         *(f"differs: {setting}" for setting in comparison.settings),
         *(f"only in A: {name}" for name in comparison.only_before),
@@ -346,16 +468,13 @@ def explanations(comparison: Comparison | MachineComparison) -> list[str]:
     ]
 
 
-# ---------------------------------------------------------------- Markdown
-
-
-def as_markdown(comparison: Comparison | MachineComparison, *, top: int = TOP) -> str:
+def as_markdown(comparison: Comparison, *, top: int = TOP) -> str:
     """For a pull request."""
-    parts = [f"### A: {markdown(comparison.before)}, B: {markdown(comparison.after)}"]
-    if isinstance(comparison, Comparison):
-        parts.append(markdown_line(summary(comparison)))
-    for block in (main_table(comparison), *details(comparison, top)):
-        parts.append(f"- {markdown_line(block)}" if isinstance(block, str) else _markdown(block))
+    parts = [
+        f"### A: {markdown(comparison.before)}, B: {markdown(comparison.after)}",
+        markdown_line(summary(comparison)),
+    ]
+    parts += [_markdown(table) for table in (main_table(comparison), *details(comparison, top))]
     if lines := explanations(comparison):
         parts.append("**What else differs**")
         parts.append("\n".join(f"- {markdown_line(line)}" for line in lines))

@@ -14,13 +14,13 @@ two, the faster), so that all its numbers belong together.
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ridgeline.findings import LAYERS_OFF
 from ridgeline.report.study import Study
-from ridgeline.report.text import number, plain, records
+from ridgeline.report.text import group_by, number, plain, records
 from ridgeline.report.views import STEP_SETTINGS
 from ridgeline.settings import LOADING, SYNTHETIC, SYNTHETIC_HOST, WORDS, Settings
 from ridgeline.store import MeasuredRun
@@ -85,25 +85,15 @@ def number_configurations(every: Iterable[Mapping[str, Any]]) -> list[int]:
     return [numbers.setdefault(key(one), len(numbers)) for one in every]
 
 
-def group_by(items: Iterable[Item], keys: Iterable[Hashable]) -> dict[Any, list[Item]]:
-    """Items by their keys, in the order of first appearance."""
-    groups: dict[Any, list[Item]] = {}
-    for item, same in zip(items, keys, strict=True):
-        groups.setdefault(same, []).append(item)
-    return groups
-
-
 def find_differing(
     every: Sequence[Mapping[str, Any]], among: Iterable[str] = SETTINGS
 ) -> list[str]:
-    """The settings that distinguish some configurations."""
+    """The settings that distinguish some configurations; those of ENVIRONMENT come last."""
     names = list(among)
-    groups = group_by(every, (key(one, but=ENVIRONMENT) for one in every))
-    return [
-        *(name for name in names if name not in ENVIRONMENT and _differs(every, name)),
-        *(name for name in names
-          if name in ENVIRONMENT and any(_differs(same, name) for same in groups.values())),
-    ]  # fmt: skip
+    groups = group_by(every, (key(one, but=ENVIRONMENT) for one in every)).values()
+    main = [name for name in names if name not in ENVIRONMENT and _differs(every, name)]
+    rest = [name for name in names if name in ENVIRONMENT]
+    return [*main, *(name for name in rest if any(_differs(same, name) for same in groups))]
 
 
 def find_differing_each(
@@ -194,7 +184,6 @@ class Case:
     run_ids: tuple[str, ...]
     step_times_s: tuple[float, ...]  # of each of its runs
     step: Mapping[str, Any] = field(default_factory=dict)  # a row of study.points; empty: no place
-    phases: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     layers: Sequence[TimedLayer] = ()  # that were timed, if they add up to the step
     more: str = ""  # what distinguishes it from others that look the same
 
@@ -247,20 +236,8 @@ class Case:
         return float(self.run["step_median_s"])
 
     @property
-    def samples_per_step(self) -> float:
-        return samples_per_step(self.run)
-
-    @property
     def samples_per_s(self) -> float:
         return samples_per_s(self.run)
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """Of the throughput, 95 %."""
-        low, high = (number(self.run.get(f"step_interval_{end}_s")) for end in ("low", "high"))
-        if not low or not high:
-            return None
-        return self.samples_per_step / high, self.samples_per_step / low
 
     @property
     def floor_s(self) -> float | None:
@@ -284,10 +261,6 @@ class Case:
         """Where its FLOPs and bytes are from: "static" or "counter"."""
         return str(self.step["provenance"]) if self.step else None
 
-    @property
-    def is_gpu(self) -> bool:
-        return self.run.get("backend") == "cuda"
-
 
 def samples_per_step(run: Mapping[str, Any]) -> float:
     """Of a row of study.runs; a step may be made of several batches."""
@@ -307,12 +280,13 @@ def cases(study: Study) -> list[Case]:
     settings = read_all_settings(study.runs)
     pairs = list(zip(settings, records(study.runs), strict=True))
     groups = group_by(pairs, (key(one) for one in settings))
-    steps, phases = _read_steps(study.points)
+    steps = read_steps(study.points)
     layers = _timed_layers(study)
     every = []
     for same in groups.values():
         rows = [row for _, row in same]
-        middle = _middle(rows)
+        by_time = sorted(rows, key=lambda row: (float(row["step_median_s"]), str(row["run_id"])))
+        middle = by_time[(len(by_time) - 1) // 2]
         run_id = str(middle["run_id"])
         every.append(
             Case(
@@ -321,17 +295,11 @@ def cases(study: Study) -> list[Case]:
                 run_ids=tuple(str(row["run_id"]) for row in rows),
                 step_times_s=tuple(float(row["step_median_s"]) for row in rows),
                 step=steps.get(run_id, {}),
-                phases=phases.get(run_id, {}),
                 layers=layers.get(run_id, ()),
             )
         )
     machines = list(dict.fromkeys(case.env for case in every))
     return sorted(_distinguish(every), key=lambda case: machines.index(case.env))
-
-
-def _middle(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    by_time = sorted(rows, key=lambda row: (float(row["step_median_s"]), str(row["run_id"])))
-    return by_time[(len(by_time) - 1) // 2]
 
 
 def find_misfits(study: Study) -> set[str]:
@@ -368,36 +336,23 @@ def _timed_layers(study: Study) -> dict[str, list[TimedLayer]]:
     return group_by(layers, map(str, timed["run_id"]))
 
 
-def _read_steps(
-    points: pd.DataFrame,
-) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, dict[str, Any]]]]:
-    """Where each run's step and phases are; counters, where there are any, before counts."""
-    steps: dict[str, dict[str, Any]] = {}
-    phases: dict[str, dict[str, dict[str, Any]]] = {}
+def read_steps(points: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Where each run's step is; by counters, where there are any, before counts."""
     if points.empty:
-        return steps, phases
-    coarse = points[points["grain"].isin(["step", "phase"])]
-    for row in records(coarse.sort_values("provenance", kind="stable")):
-        run_id = str(row["run_id"])
-        if row["grain"] == "step":
-            steps.setdefault(run_id, row)
-        else:
-            phases.setdefault(run_id, {}).setdefault(str(row["phase"]), row)
-    return steps, phases
+        return {}
+    steps = points[points["grain"].eq("step")].sort_values("provenance", kind="stable")
+    return {str(row["run_id"]): row for row in records(steps)[::-1]}
 
 
 def _distinguish(every: Sequence[Case]) -> list[Case]:
     """With what distinguishes configurations of one family, beside their batch sizes."""
-    families = group_by(
-        (case.settings for case in every), ((case.env, case.family) for case in every)
-    )
+    families = [(case.env, case.family) for case in every]
+    groups = group_by((case.settings for case in every), families)
     among = [name for name in SETTINGS if name != "batch_size"]
-    names = {family: find_differing(same, among) for family, same in families.items()}
+    names = {family: find_differing(same, among) for family, same in groups.items()}
     return [
-        replace(
-            case, more=", ".join(describe_settings(case.settings, names[case.env, case.family]))
-        )
-        for case in every
+        replace(case, more=", ".join(describe_settings(case.settings, names[family])))
+        for case, family in zip(every, families, strict=True)
     ]
 
 
@@ -408,14 +363,13 @@ def alike(every: Iterable[Case], *, but: Sequence[str]) -> list[list[Case]]:
     """
     chosen = list(every)
     groups = group_by(chosen, (key(case.settings, but=(*but, "label")) for case in chosen))
-    parts = [part for group in groups.values() for part in _split_by_label(group, but)]
+    parts: list[list[Case]] = []
+    for group in groups.values():
+        if len({tuple(case.settings[name] for name in but) for case in group}) == len(group):
+            parts.append(group)
+        else:
+            parts += group_by(group, (case.settings["label"] for case in group)).values()
     return [part for part in parts if len(part) > 1]
-
-
-def _split_by_label(group: list[Case], but: Sequence[str]) -> Iterable[list[Case]]:
-    if len({tuple(case.settings[name] for name in but) for case in group}) == len(group):
-        return [group]
-    return group_by(group, (case.settings["label"] for case in group)).values()
 
 
 def series(every: Iterable[Case]) -> list[list[Case]]:

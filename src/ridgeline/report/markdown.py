@@ -1,4 +1,5 @@
-"""`report.md`: a study written up, with a place for its author's own words in every section.
+"""`report.md`, a study written up, with a place for its author's own words in every section; and a
+notebook that reads the results folder again.
 
 A place is what stands between two lines:
 
@@ -8,6 +9,9 @@ A place is what stands between two lines:
 A file ends in a digest of all that was generated. If an older file does not match its own, or has
 none, somebody changed it outside these places, or it is not ours: it is then kept beside the new
 one, so that nothing is ever lost.
+
+The notebook is plain nbformat 4 JSON. Its cells are the text and the code blocks of
+templates/notebook.md.j2: plain Python, which also runs anywhere else.
 """
 
 from __future__ import annotations
@@ -15,20 +19,19 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from os.path import relpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.report import sections
 from ridgeline.report.configurations import cases, short_names
-from ridgeline.report.hypotheses import verdicts
 from ridgeline.report.markup import Markdown, markdown, template_environment
 from ridgeline.report.sections import Material
-from ridgeline.report.statements import TOPICS, analyse
+from ridgeline.report.statements import TOPICS, analyse, verdicts
 from ridgeline.report.study import Study
-from ridgeline.report.text import listed
-from ridgeline.store import atomic_write_text, whole_file, writing
+from ridgeline.report.text import counted, listed, some
+from ridgeline.store import IN_RESULTS, atomic_write_text, to_json, whole_file, writing
 
 if TYPE_CHECKING:
     from ridgeline.report.figures import Figure
@@ -43,6 +46,7 @@ OLD_TITLE = "## From an earlier report"
 _OLD_SECTIONS = re.compile(  # with nothing in it but places that are empty
     rf"^{OLD_TITLE}$(?:\s*^<!-- yours: {NAME} -->\n<!-- /yours -->$)+", re.MULTILINE
 )
+_CELL = re.compile(r"^```python\n(.*?)\n```$", re.DOTALL | re.MULTILINE)  # of code
 _CODE = re.compile(r"^(?P<fence>`{3,}).*?^(?P=fence)$", re.DOTALL | re.MULTILINE)
 
 
@@ -56,22 +60,11 @@ def write_report_md(
 ) -> Path:
     """Write the report; what its author wrote into an older one stays.
 
-    An older file that was changed outside of its places for own words is kept beside the new one;
-    the new one begins with a sentence about it, and `on_message` gets the same.
+    `on_message` gets a sentence about an older file that was changed elsewhere, and kept.
     """
-
-    def describe(backup: Path) -> str:
-        return (
-            f"{path.name} had been changed outside of the places for own words, or was not made by"
-            f" ridgeline; as it was, it is kept as {backup.name}"
-        )
-
     text = report_text(study, figures, folder=path.parent, title=title)
-    backup = write_with_own_sections(
-        path, text, note=lambda backup: f"> {markdown(describe(backup))}"
-    )
-    if backup is not None:
-        on_message(describe(backup))
+    if note := write_with_own_sections(path, text):
+        on_message(note)
     return path
 
 
@@ -97,15 +90,7 @@ def report_text(
         configurations=configurations,
         study=study,
         has_captures=not study.captures.empty,
-        abstract=sections.abstract_values(material),
-        design=sections.design_values(material),
-        complexity=sections.complexity_values(material),
-        measurement=sections.measurement_values(material),
-        roofline=sections.roofline_values(material),
-        executed=sections.executed_values(material),
-        analysis=sections.analysis_values(material),
-        limits=sections.limit_values(material),
-        appendix=sections.appendix_values(material),
+        **{name: values(material) for name, values in sections.VALUES.items()},
         figures=sections.arrange_figures(figures, folder),
         topics=TOPICS,
         statements=material.statements,
@@ -122,12 +107,10 @@ def _escape(value: Any) -> Markdown:
 
 def default_title(material: Material) -> str:
     """`Roofline study of resnet50 and vgg16 on nvidia-h200`."""
-    models = material.models
-    if not models:
+    if not material.models:
         return "Roofline study"
-    if len(models) > MOST_NAMES:
-        models = [*models[:MOST_NAMES], f"{len(models) - MOST_NAMES} more"]
-    return f"Roofline study of {listed(models)} on {listed(material.envs)}"
+    models = some(material.models, most=MOST_NAMES, joint=", ")
+    return f"Roofline study of {models} on {listed(material.envs)}"
 
 
 def unwrap(text: str) -> str:
@@ -152,27 +135,18 @@ def _unwrap_items(block: str) -> str:
 # ---------------------------------------------------------------- the user's own words
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Old:
-    """What an older file holds of its user's."""
-
-    words: Mapping[str, str] = field(default_factory=dict)  # by the name of the place
-    is_as_generated: bool = True  # but for the words
-
-
 def own_section(name: str, words: str = "") -> Markdown:
     """A place for own words, with those that it has."""
     ending = "" if not words or words.endswith("\n") else "\n"
     return Markdown(f"<!-- yours: {name} -->\n{words}{ending}<!-- /yours -->")
 
 
-def read_old(text: str) -> Old:
-    """The words in an older file; several places of one name become one."""
+def read_words(text: str) -> dict[str, str]:
+    """The words in an older file, by place; several places of one name become one."""
     words: dict[str, str] = {}
     for block in _BLOCK.finditer(text):
         words[block["name"]] = words.get(block["name"], "") + block["words"]
-    digests = _DIGEST.findall(_BLOCK.sub("", text))
-    return Old(words=words, is_as_generated=digests == [digest(text)])
+    return words
 
 
 def digest(text: str) -> str:
@@ -199,41 +173,33 @@ def with_words(generated: str, words: Mapping[str, str]) -> str:
     return f"{text.rstrip()}\n\n<!-- generated: {digest(generated)} -->\n"
 
 
-def write_with_own_sections(
-    path: Path,
-    generated: str,
-    *,
-    note: Callable[[Path], str] = lambda backup: "",
-    now: datetime | None = None,
-) -> Path | None:
+def write_with_own_sections(path: Path, generated: str, *, now: datetime | None = None) -> str:
     """Write a generated text; the user's words in the file of that name stay.
 
-    Returns where the older file was kept, if it was changed elsewhere than in its places; the new
-    one then begins with what `note` says about that.
+    An older file that was changed elsewhere than in its places is kept beside the new one, which
+    then begins with a sentence about it. Returns that sentence.
     """
     with writing(path.parent):
         old_bytes = path.read_bytes() if path.is_file() else None
     if old_bytes is None:
         atomic_write_text(path, with_words(generated, {}))
-        return None
-    text, is_utf8 = _decode(old_bytes)
-    old = read_old(text)
-    new = with_words(generated, old.words)
-    written = {name: words for name, words in old.words.items() if words.strip()}
-    is_safe = old.is_as_generated and is_utf8 and read_old(new).words.items() >= written.items()
-    backup = None if is_safe else _back_up(path, old_bytes, now or datetime.now(UTC))
-    if backup is not None and note(backup):
-        new = with_words(f"{note(backup)}\n\n{generated}", old.words)
+        return ""
+    # some editors add a mark and other line ends
+    text = old_bytes.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
+    words = read_words(text)
+    new = with_words(generated, words)
+    is_as_generated = _DIGEST.findall(_BLOCK.sub("", text)) == [digest(text)]
+    written = {name: own for name, own in words.items() if own.strip()}
+    note = ""
+    if not is_as_generated or "\ufffd" in text or not read_words(new).items() >= written.items():
+        backup = _back_up(path, old_bytes, now or datetime.now(UTC))
+        note = (
+            f"{path.name} had been changed outside of the places for own words, or was not made by"
+            f" ridgeline; as it was, it is kept as {backup.name}"
+        )
+        new = with_words(f"> {markdown(note)}\n\n{generated}", words)
     atomic_write_text(path, new)
-    return backup
-
-
-def _decode(content: bytes) -> tuple[str, bool]:
-    """The text, and whether it is in UTF-8; some editors add a mark and other line ends."""
-    try:
-        return content.decode("utf-8-sig").replace("\r\n", "\n"), True
-    except UnicodeDecodeError:
-        return content.decode("latin-1").replace("\r\n", "\n"), False
+    return note
 
 
 def _back_up(path: Path, content: bytes, now: datetime) -> Path:
@@ -243,3 +209,42 @@ def _back_up(path: Path, content: bytes, now: datetime) -> Path:
     with writing(path.parent), whole_file(backup) as file:
         file.write(content)
     return backup
+
+
+# ---------------------------------------------------------------- the notebook
+
+
+def write_notebook(study: Study, path: Path) -> Path:
+    """Write the notebook; it finds the results folder by its place relative to `path`."""
+    results = Path(relpath(study.results.resolve(), path.resolve().parent)).as_posix()
+    atomic_write_text(path, to_json(notebook(study, results)), elsewhere=IN_RESULTS)
+    return path
+
+
+def notebook(study: Study, results: str) -> dict[str, Any]:
+    """The notebook as JSON; `results` is the path of the results folder as its cells see it."""
+    envs = [machine.env for machine in study.machines]
+    title = counted(len(study.runs), "run") + (f" on {listed(envs)}" if envs else "")
+    template = template_environment().get_template("notebook.md.j2")
+    parts = _CELL.split(template.render(title=title, results=results))  # text, code, text, …
+    cells = [_cell(part.strip("\n"), is_code=n % 2 == 1) for n, part in enumerate(parts)]
+    cells = [cell for cell in cells if cell["source"]]
+    return {
+        "cells": [{"id": f"cell-{n}", **cell} for n, cell in enumerate(cells)],
+        "metadata": {
+            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+            "language_info": {"name": "python"},
+        },
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+
+
+def _cell(source: str, *, is_code: bool) -> dict[str, Any]:
+    return {
+        "cell_type": "code" if is_code else "markdown",
+        **({"execution_count": None} if is_code else {}),
+        "metadata": {},
+        **({"outputs": []} if is_code else {}),
+        "source": source.splitlines(keepends=True),
+    }

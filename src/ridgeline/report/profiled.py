@@ -29,43 +29,46 @@ class Profiled:
     """What a profile found about one run. What is not known is None."""
 
     run_id: str
-    tier: str  # "counters" or "time"
+    profile_id: str  # the stored profile; "" where the run has kernels of its own
+    result: ProfileSummary
     launches: int | None
     kernel_time_s: float | None
-    busy_time_s: float | None  # in which at least one kernel or copy ran
-    copy_time_s: float | None  # of the driver's copies, which are no kernels
     step_time_s: float
     flops_by_roof: Mapping[str, float]
     dram_bytes: float | None
     l2_bytes: float | None
     l1_bytes: float | None
-    attributed_share: float | None  # of the kernels' time: to a phase or a layer
-    layer_share: float | None  # to a layer
-    copy_ratio: float | None  # the self-test: counted over true bytes
-    product_ratio: float | None  # and FLOPs
-    is_trusted: bool | None
-    is_deduplicated: bool
-    tool: str  # that read the counters, and its version; "" of older profiles
-    warnings: tuple[str, ...]
-    profile_id: str  # the stored profile; "" where the run has kernels of its own
+
+    @property
+    def tier(self) -> str:
+        """`counters` or `time`."""
+        return self.result.tier or (COUNTERS if self.flops_by_roof else TIME)
 
     @property
     def gap_s(self) -> float | None:
         """In which nothing runs; kernels of several streams may run at once."""
         if self.kernel_time_s is None:
             return None
-        return max(0.0, self.step_time_s - (self.busy_time_s or self.kernel_time_s))
+        return max(0.0, self.step_time_s - (self.result.busy_time_s or self.kernel_time_s))
+
+    @property
+    def is_trusted(self) -> bool | None:
+        return self.result.self_test.is_trusted if self.result.self_test else None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self.result.warnings
 
 
 def profiled(study: Study) -> list[Profiled]:
     """The runs whose kernels are known, in the order of the runs."""
     if study.kernels.empty or study.runs.empty:
         return []
-    steps = dict(zip(study.runs["run_id"], study.runs["step_median_s"], strict=True))
     tables = dict(iter(study.kernels.groupby("run_id", sort=False)))
+    steps = zip(study.runs["run_id"], study.runs["step_median_s"], strict=True)
     return [
         _profiled(run_id, study.profiles.get(run_id), tables[run_id], float(step_s))
-        for run_id, step_s in steps.items()
+        for run_id, step_s in steps
         if run_id in tables
     ]
 
@@ -76,12 +79,7 @@ def programs(study: Study) -> dict[str, Profiled]:
         return {}
     tables = dict(iter(study.kernels.groupby("run_id", sort=False)))
     return {
-        run.run_id: _profiled(
-            run.run_id,
-            run,
-            tables[run.run_id],
-            math.nan if run.result.step_time_s is None else run.result.step_time_s,
-        )
+        run.run_id: _profiled(run.run_id, run, tables[run.run_id], run.result.step_time_s)
         for run in study.raw_captures
         if run.result.tier and run.run_id in tables
     }
@@ -91,42 +89,24 @@ def _profiled(
     run_id: str,
     profile: StoredProfile | StoredCapture | None,
     kernels: pd.DataFrame,
-    step_s: float,
+    step_s: float | None,
 ) -> Profiled:
     result = profile.result if profile is not None else ProfileSummary(status="ok")
-    test = result.self_test
-    flops = flops_by_roof(kernels)
+    moved = {
+        f"{level}_bytes": number(kernels[f"{level}_bytes"].sum(min_count=1))
+        if f"{level}_bytes" in kernels else None
+        for level in ("dram", "l2", "l1")
+    }  # fmt: skip
     return Profiled(
         run_id=run_id,
-        tier=result.tier or (COUNTERS if flops else TIME),
+        profile_id=profile.run_id if profile is not None else "",
+        result=result,
         launches=whole(kernels["launches"].sum()),
         kernel_time_s=result.kernel_time_s or number(kernels["time_s"].sum()),
-        busy_time_s=result.busy_time_s,
-        copy_time_s=result.copies.time_s if result.copies else None,
-        step_time_s=step_s,
-        flops_by_roof=flops,
-        dram_bytes=_moved(kernels, "dram_bytes"),
-        l2_bytes=_moved(kernels, "l2_bytes"),
-        l1_bytes=_moved(kernels, "l1_bytes"),
-        attributed_share=result.attributed_share,
-        layer_share=result.layer_share,
-        copy_ratio=test.copy_ratio if test else None,
-        product_ratio=test.product_ratio if test else None,
-        is_trusted=test.is_trusted if test else None,
-        is_deduplicated=result.is_deduplicated,
-        tool=_name_tool(result),
-        warnings=result.warnings,
-        profile_id=profile.run_id if profile is not None else "",
+        step_time_s=math.nan if step_s is None else step_s,
+        flops_by_roof=flops_by_roof(kernels),
+        **moved,
     )
-
-
-def _name_tool(result: ProfileSummary) -> str:
-    name = TOOL_NAMES.get(result.tool or "", "")
-    return " ".join(filter(None, (name, result.tool_version or ""))) if name else ""
-
-
-def _moved(kernels: pd.DataFrame, level: str) -> float | None:
-    return number(kernels[level].sum(min_count=1)) if level in kernels else None
 
 
 def whole(value: Any) -> int | None:
@@ -136,22 +116,22 @@ def whole(value: Any) -> int | None:
 
 def describe_trust(one: Profiled) -> str:
     """Self-test, attribution and shortcuts of a profile, in a sentence or two."""
-    parts = [f"the counters were read by {one.tool}"] if one.tool else []
-    tested = [f"a {what} counted {three_digits(ratio)}" for what, ratio
-              in (("copy", one.copy_ratio), ("product", one.product_ratio))
-              if ratio is not None]  # fmt: skip
+    result, test, parts = one.result, one.result.self_test, []
+    if tool := TOOL_NAMES.get(result.tool or ""):
+        parts.append(f"the counters were read by {tool} {result.tool_version or ''}".rstrip())
+    ratios = {"copy": test.copy_ratio, "product": test.product_ratio} if test else {}
+    tested = [f"a {what} counted {three_digits(ratio)}"
+              for what, ratio in ratios.items() if ratio is not None]  # fmt: skip
     if tested:
-        verdict = (
-            "" if one.is_trusted is not False else f": outside {TRUSTED}, so doubt these counters"
+        doubt = "" if one.is_trusted else f": outside {TRUSTED}, so doubt these counters"
+        parts.append(f"self-test: {listed(tested)} of the truth{doubt}")
+    if result.attributed_share is not None:
+        layers = result.layer_share
+        parts.append(
+            f"{format_percent(result.attributed_share)} of the kernels' time is attributed to a"
+            f" phase{'' if layers is None else f', {format_percent(layers)} to a layer'}"
         )
-        parts.append(f"self-test: {listed(tested)} of the truth{verdict}")
-    if one.attributed_share is not None:
-        layers = ""
-        if one.layer_share is not None:
-            layers = f", {format_percent(one.layer_share)} to a layer"
-        parts.append(f"{format_percent(one.attributed_share)} of the kernels' time is attributed to"
-                     f" a phase{layers}")  # fmt: skip
-    if one.is_deduplicated:
+    if result.is_deduplicated:
         parts.append("operators of the same work were counted once, for all of them")
     if one.tier == TIME:
         parts.append("times only: no counter was read")
@@ -162,9 +142,10 @@ def describe_gap(one: Profiled) -> str:
     """Kernel time and step time side by side, and what lies between, where both are known."""
     if one.kernel_time_s is None or math.isnan(one.step_time_s):
         return ""
+    result = one.result
     return launch_gap(
         one.kernel_time_s, one.step_time_s, one.launches,
-        busy_s=one.busy_time_s, copy_s=one.copy_time_s,
+        busy_s=result.busy_time_s, copy_s=result.copies.time_s if result.copies else None,
     )  # fmt: skip
 
 
@@ -177,17 +158,14 @@ def launch_gap(
     copy_s: float | None = None,
 ) -> str:
     """`busy_s`: in which at least one kernel or copy ran, where that is known."""
-    count = f"{launches} launches" if launches else "all together"
     overlap = describe_overlap(kernel_s + (copy_s or 0.0), busy_s)
-    what = f"kernels take {format_time(kernel_s)} ({count}"
-    if copy_s:
-        what += f") and copies {format_time(copy_s)}" + (f" ({overlap})" if overlap else "")
-    else:
-        what += f", {overlap})" if overlap else ")"
-    text = f"{what} of a step of {format_time(step_s)}"
-    if (busy_s or kernel_s) > step_s:
-        return f"{text}: {'kernels overlap, or ' if busy_s is None else ''}the two runs differ"
+    text = f"kernels take {format_time(kernel_s)} ({launches} launches)"
+    text += f" and copies {format_time(copy_s)}" if copy_s else ""
+    text += f", {overlap}," if overlap else ""
+    text += f" of a step of {format_time(step_s)}"
     gap_s = step_s - (busy_s or kernel_s)
+    if gap_s < 0:
+        return f"{text}: {'kernels overlap, or ' if busy_s is None else ''}the two runs differ"
     return (
         f"{text}; the other {format_time(gap_s)} ({format_percent(gap_s / step_s)}) is"
         " launch overhead and waiting for the host, which no roof shows"

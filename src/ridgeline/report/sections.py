@@ -7,40 +7,41 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count, groupby
 from os.path import relpath
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ridgeline.captures.quantities import LOWER_BOUND
 from ridgeline.findings import NO_BOUND, OVERLAPS, SYSTEM
 from ridgeline.machine.describe import Description
 from ridgeline.records import BACKWARD, PHASES, Provenance
 from ridgeline.report import tables
 from ridgeline.report.configurations import (
-    ENVIRONMENT,
     NETWORK,
     NO_DATA,
-    PLACE,
     Case,
-    alike,
     largest,
-    series,
 )
-from ridgeline.report.hypotheses import FAILED, HELD, OPEN, PARTLY, Verdict
 from ridgeline.report.markup import Markdown, code_block, markdown
 from ridgeline.report.profiled import Profiled, describe_gap, describe_trust, profiled, programs
-from ridgeline.report.statements import Statement, find_gaps, rank_shares
+from ridgeline.report.statements import (
+    FAILED,
+    HELD,
+    OPEN,
+    PARTLY,
+    Statement,
+    Verdict,
+    find_gaps,
+)
 from ridgeline.report.study import Study
 from ridgeline.report.summary import WORDS
 from ridgeline.report.tables import GIGA, MS, SHOWN, Column, compact, quantity, share, text
-from ridgeline.report.text import capped, counted, listed, number, plain, records, some
+from ridgeline.report.text import capped, counted, listed, number, plain, records
 from ridgeline.report.views import environment_text
-from ridgeline.roofline.causes import AGREE, CAUSES
+from ridgeline.roofline.causes import CAUSES
 from ridgeline.roofline.roofs import LEVELS, work_unit
 
 if TYPE_CHECKING:
@@ -49,13 +50,8 @@ if TYPE_CHECKING:
     from ridgeline.report.figures import Figure
 
 MOST_ROWS = 60  # of a table in the report; the CSV files have all
-MOST_CAPTURES = 4  # in the abstract
-MOST_WARNED = 40  # runs whose warnings are listed
-MOST_FINDINGS = MOST_KERNELS = MOST_LAYERS = 10
-LARGEST_LAYERS = 3
-LONG_WAIT = 0.1  # of a step
+MOST_FINDINGS = MOST_KERNELS = 10
 LOW_EFFICIENCY = 0.5
-UNSTEADY = 0.1  # by which a roof moved while it was measured
 FINE = ("done", "cached")  # stages of which nothing need be said
 CASE = (text("run"), text("env", "machine"), text("configuration"))
 MATRIX = ("machine", "model", "mode", "precision", "settings", "batch sizes", "runs")
@@ -131,7 +127,7 @@ def _has_values(content: pd.DataFrame, column: Column) -> bool:
 
 def abstract_values(material: Material) -> dict[str, Any]:
     """The study in a paragraph."""
-    study, runs = material.study, material.study.runs
+    runs = material.study.runs
     outcomes = []
     for outcome in (HELD, PARTLY, FAILED, OPEN):
         names = [verdict.name for verdict in material.verdicts if verdict.outcome == outcome]
@@ -139,62 +135,36 @@ def abstract_values(material: Material) -> dict[str, Any]:
     return {
         "runs": len(runs),
         "models": material.models,
-        "machines": [_name_machine(study, env) for env in material.envs],
         "reached": [_find_reached(material, env) for env in material.envs],
-        "captures": [_find_capture(study, row) for row in records(study.captures)[:MOST_CAPTURES]],
-        "more_captures": max(0, len(study.captures) - MOST_CAPTURES),
         "outcomes": outcomes,
         "warned": int(runs["warnings"].fillna(0).gt(0).sum()) if "warnings" in runs else 0,
     }
 
 
-def _name_machine(study: Study, env: str) -> str:
-    machine = study.machine(env)
-    name = machine.roofs.device_name if machine else ""
-    return f"{env} ({name})" if name else env
-
-
 def _find_reached(material: Material, env: str) -> dict[str, Any]:
     """How near the steps of one machine are to their floors, and what sets these."""
     placed = [case for case in material.cases if case.env == env and case.efficiency]
-    shares = sorted(case.efficiency or 0.0 for case in placed)
     bounds = [case.bound or "" for case in placed]
     common = max(dict.fromkeys(bounds), key=bounds.count, default="")
-    waits = rank_shares(find_gaps(placed), "waiting_s")
     return {
         "env": env,
-        "shares": shares,
-        "middle": median(shares) if shares else None,
+        "shares": sorted(case.efficiency or 0.0 for case in placed),
         "bound": WORDS.get(common, common),
         "often": bounds.count(common),
-        "waits": [wait for wait in waits if wait[0] > LONG_WAIT],
     }
-
-
-def _find_capture(study: Study, row: dict[str, Any]) -> dict[str, Any]:
-    """What was executed elsewhere."""
-    numbers = ("time_s", "flops", "dram_bytes", "efficiency")
-    notes = " ".join(study.notes.get(row["run_id"], ()))
-    known = {name: number(row[name]) for name in numbers}
-    bound = WORDS.get(str(row["bound"]), str(row["bound"]))
-    return {**row, **known, "bound": bound, "is_least": LOWER_BOUND in notes}
 
 
 def design_values(material: Material) -> dict[str, Any]:
     """Machines, as far as a passport describes them, and the matrix of configurations."""
     study = material.study
-    machines = [
-        {
-            "roofs": machine.roofs,
-            "device": study.device_label(machine),
-            "described": machine.passport.description if machine.passport else Description(),
-        }
-        for machine in study.machines
-    ]
     return {
-        "machines": machines,
+        "machines": [
+            (machine.roofs, study.device_label(machine),
+             machine.passport.description if machine.passport else Description())
+            for machine in study.machines
+        ],
         "matrix": table(_matrix(material), [text(name) for name in MATRIX]),
-    }
+    }  # fmt: skip
 
 
 def _matrix(material: Material) -> pd.DataFrame:
@@ -217,8 +187,6 @@ def complexity_values(material: Material) -> dict[str, Any]:
     return {
         "counts": table(tables.complexity_table(material.study), SHOWN["complexity"]),
         "phases": _phase_table(material),
-        "layers": _largest_layers(material),
-        "most_layers": LARGEST_LAYERS,
     }
 
 
@@ -245,29 +213,6 @@ def _phase_table(material: Material) -> Markdown:
     )
 
 
-def _largest_layers(material: Material) -> Markdown:
-    """Of each network, the layers with the most FLOPs."""
-    chosen = {case.run_id: case for case in largest(material.cases, *NETWORK)}
-    points = material.study.points
-    points = points[points["grain"].eq("layer") & points["phase"].eq("all")]
-    points = points[points["provenance"].eq("static") & points["run_id"].isin(chosen)]
-    if points.empty:
-        return Markdown()
-    order = points["run_id"].map({run_id: n for n, run_id in enumerate(chosen)})
-    points = points.assign(
-        order=order,
-        share=points["flops"] / points.groupby("run_id")["flops"].transform("sum"),
-        settings=[", ".join(chosen[run_id].extras) for run_id in points["run_id"]],
-    )
-    points = points.sort_values(["order", "flops"], ascending=[True, False], kind="stable")
-    return table(
-        points.groupby("run_id", sort=False).head(LARGEST_LAYERS),
-        [text("model"), text("batch_size", "batch"), text("settings"), text("layer"), text("kind"),
-         quantity("flops", "FLOPs (G)", GIGA), share("share", "of the step"),
-         quantity("dram_bytes", "bytes moved (MB)", 1e6), quantity("ai", "FLOP/B, moved")],
-    )  # fmt: skip
-
-
 def measurement_values(material: Material) -> dict[str, Any]:
     """What was measured, run by run."""
     runs = tables.runs_table(material.study, material.cases)
@@ -291,8 +236,7 @@ def measurement_values(material: Material) -> dict[str, Any]:
              quantity("ratio", "backward / forward"), share("busy_fraction", "device busy")],
         ),
         "conditions": table(known, [*CASE, *CONDITIONS]),
-        "warnings": warnings[:MOST_WARNED],  # without the advice that follows each
-        "more_warnings": max(0, len(warnings) - MOST_WARNED),
+        "warnings": warnings,  # without the advice that follows each
     }  # fmt: skip
 
 
@@ -331,14 +275,9 @@ def executed_values(material: Material) -> dict[str, Any]:
         "totals": _totals_table(material, profiles),
         "profiles": [(named[one.run_id], _join_notes(one, one.warnings)) for one in profiles],
         **_differences(material),
-        "most_layers": MOST_LAYERS,
         "captures": table(study.captures, captures),
         "capture_notes": list(_capture_notes(study)),
         "kernels": _longest_kernels(material, profiles),
-        "kernels_of": ", and ".join(
-            ["of the slowest profiled run"] * bool(profiles)
-            + ["of each capture"] * (not study.captures.empty)
-        ),
         "most_kernels": MOST_KERNELS,
     }
 
@@ -352,12 +291,10 @@ def _join_notes(one: Profiled, more: Sequence[str] = ()) -> str:
 
 def _capture_notes(study: Study) -> Iterator[tuple[str, str]]:
     own = programs(study)
-    for row in records(study.captures):
-        one = own.get(str(row["run_id"]))
-        notes = [_join_notes(one)] if one else []
-        notes += ["; ".join(study.notes.get(row["run_id"], ()))]
-        if any(notes):
-            yield str(row["label"]), ". ".join(filter(None, notes))
+    for run_id, label in study.captures.reindex(columns=["run_id", "label"]).to_numpy():
+        notes = [_join_notes(own[run_id])] if run_id in own else []
+        if notes := [*notes, *study.notes.get(run_id, ())]:
+            yield str(label), ". ".join(notes)
 
 
 def _totals_table(material: Material, profiles: Sequence[Profiled]) -> Markdown:
@@ -386,21 +323,14 @@ def _totals_table(material: Material, profiles: Sequence[Profiled]) -> Markdown:
 
 
 def _differences(material: Material) -> dict[str, Any]:
-    """Model beside executed work: steps and phases, and the layers that differ most."""
+    """Model beside executed work of steps and phases."""
     rows = tables.reconcile_table(material.study, material.cases)
     if rows.empty:
         return {"coarse": ""}
     coarse = rows[rows["grain"].isin(["step", "phase"])]
-    layers = rows[rows["grain"].eq("layer")]
-    off = layers[layers["cause"].ne(AGREE) | layers["bytes_cause"].ne(AGREE)]
-    apart = (off["executed_flops"].fillna(0) - off["model_flops"]).abs()
-    most = off.assign(apart=apart).sort_values("apart", ascending=False, kind="stable")
-    most = most.groupby("run_id", sort=False).head(MOST_LAYERS).sort_values("run_id", kind="stable")
-    named = dict.fromkeys([*coarse["cause"], *coarse["bytes_cause"],
-                           *most["cause"], *most["bytes_cause"]])  # fmt: skip
+    named = dict.fromkeys([*coarse["cause"], *coarse["bytes_cause"]])
     return {
         "coarse": table(coarse, [*SHOWN["reconcile"], text("where", "mostly in")]),
-        "layers": table(most, SHOWN["reconcile"]),
         "causes": [(cause, CAUSES[cause]) for cause in named if cause in CAUSES],
     }
 
@@ -447,42 +377,16 @@ def limit_values(material: Material) -> dict[str, Any]:
     points, runs = study.points, study.runs
     has_counters = (points["provenance"].eq("counter") & points["flops"].notna()).any()
     coverage = [float(share) for share in runs["coverage"].dropna()] if "coverage" in runs else []
-    noise = {m.env: m.passport.noise for m in study.machines if m.passport}
-    grown = {group[0].env for group in series(cases)}
-    shared = [
-        group
-        for group in alike(cases, but=(*PLACE, *ENVIRONMENT))
-        if len({case.env for case in group}) > 1
-    ]
+    unmetered = [case for case in cases if not number(case.run.get("energy_j_per_sample"))]
+    reasons = [reason for run in study.raw_runs for reason in run.result.energy_reasons]
     return {
-        "unsteady": [(env, moved) for env, moved in noise.items() if moved > UNSTEADY],
         "has_counters": has_counters or not study.captures.empty,
         "coverage": min(coverage, default=1.0),
-        "machines": [_find_unmeasured(material, env) for env in material.envs],
+        "without_energy": len(unmetered),
+        "energy_reasons": list(dict.fromkeys(reasons)),
         "fewest_steps": int(runs["measured_iters"].min()) if len(runs) else 0,
-        "is_one_precision": not alike(cases, but=("precision",)),
-        "one_batch": [env for env in material.envs if env not in grown],
-        "are_machines_apart": len(material.envs) > 1 and not shared,
         "is_synthetic": all(case.settings["data_root"] in NO_DATA for case in cases),
         "stages": [stage for stage in study.stages if stage["status"] not in FINE],
-    }
-
-
-def _find_unmeasured(material: Material, env: str) -> dict[str, Any]:
-    """Whose energy and clock are not known on one machine, with the first reason of a run."""
-    mine = [case for case in material.cases if case.env == env]
-    run_ids = {run_id for case in mine for run_id in case.run_ids}
-    reasons = (
-        run.result.energy_reasons[0]
-        for run in material.study.raw_runs
-        if run.run_id in run_ids and not run.result.energy and run.result.energy_reasons
-    )
-    return {
-        "env": env,
-        "configurations": len(mine),
-        "without_energy": sum(not number(case.run.get("energy_j_per_sample")) for case in mine),
-        "energy_reason": next(reasons, ""),
-        "is_clockless": not any(number(case.run.get("clock_hz")) for case in mine),
     }
 
 
@@ -493,11 +397,9 @@ def appendix_values(material: Material) -> dict[str, Any]:
     """Every command, every version."""
     study = material.study
     made = {run.run_id: (run.request.label, run.made.time) for run in study.raw_runs}
-    kinds = (("each run", material.names), ("each capture", not study.captures.empty))
     commands = "\n".join(_commands(material))
     return {
         "commands": Markdown(code_block(commands, "sh") if commands else ""),
-        "commands_of": capped(listed(kind for kind, is_here in kinds if is_here) or "all"),
         "runs": [(name, run_id, *made.get(run_id, ("", "")))
                  for run_id, name in material.names.items()],
         "captures": table(study.captures, [
@@ -527,15 +429,11 @@ def _commands(material: Material) -> Iterator[str]:
 
 
 def _versions(material: Material) -> list[tuple[str, tuple[str, ...]]]:
-    """What runs and captures were made with, one row for each set of versions."""
-    runs, captures = defaultdict(list), defaultdict(list)
+    """What runs were made with, one row for each set of versions."""
+    runs = defaultdict(list)
     for run in material.study.raw_runs:
         runs[_list_versions(run.made)].append(run.run_id)
-    labels = {row["run_id"]: str(row["label"]) for row in records(material.study.captures)}
-    for capture in material.study.raw_captures:
-        captures[_list_versions(capture.made)].append(labels[capture.run_id])
     rows = [(material.cite(run_ids), versions) for versions, run_ids in runs.items()]
-    rows += [(some(names, joint=", "), versions) for versions, names in captures.items()]
     return rows if any(any(versions) for _, versions in rows) else []
 
 
@@ -565,3 +463,10 @@ def _show_figure(figure: Figure, n: int, folder: Path) -> str:
     path = quote(Path(relpath(Path(figure.path).resolve(), folder.resolve())).as_posix())
     title = markdown(figure.title).rstrip(".")
     return f"![{title}]({path})\n\n*Figure {n}.* **{title}.** {markdown(figure.caption)}"
+
+
+VALUES: dict[str, Callable[[Material], dict[str, Any]]] = {  # of the sections, by their names there
+    "abstract": abstract_values, "design": design_values, "complexity": complexity_values,
+    "measurement": measurement_values, "roofline": roofline_values, "executed": executed_values,
+    "analysis": analysis_values, "limits": limit_values, "appendix": appendix_values,
+}  # fmt: skip

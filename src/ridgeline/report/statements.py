@@ -1,16 +1,20 @@
-"""Sentences that the data of a study supports: rules find the numbers, statements.j2 words them.
+"""Sentences that the data of a study supports, and hypotheses that it tests.
 
-A statement is made only where the data supports it: what was not measured is not mentioned here,
-but under the report's limitations. Terms: the floor of a step is the least time its roofs allow;
-what sets it (arithmetic, a memory level, launches) is its bound; efficiency is floor over time.
+Rules find the numbers, macros of statements.j2 word them. A statement is made only where the data
+supports it: what was not measured is not mentioned here, but under the report's limitations. Terms:
+the floor of a step is the least time its roofs allow; what sets it (arithmetic, a memory level,
+launches) is its bound; efficiency is floor over time.
+
+A hypothesis held where every test of it came out that way, held in part where some did, did not
+hold where none did, and cannot be decided where the study has no data to test it with.
 
 To add a statement, write a function that finds its values, a macro that words them, and a row in
-RULES.
+RULES; a hypothesis is a function that finds its tests, a macro, and a row in HYPOTHESES.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -25,38 +29,35 @@ from ridgeline.report.configurations import (
     TimedLayer,
     alike,
     cases,
-    find_misfits,
     key,
     largest,
     series,
 )
 from ridgeline.report.markup import write_sentence
-from ridgeline.report.study import BUSY, GRAPH_MODES, Study
+from ridgeline.report.study import BUSY, Study
 from ridgeline.report.summary import WORDS
-from ridgeline.report.text import number, records
-from ridgeline.roofline.causes import AGREE
-from ridgeline.settings import SWITCHES
+from ridgeline.report.text import counted, group_by, number, records, some
 
 TOPICS = {
     "bound": "What sets the floor",
-    "settings": "What batch size, precision and other settings change",
+    "settings": "What batch size, precision and machine change",
     "gap": "Where the time of a step goes",
-    "executed": "What the hardware did",
-    "energy": "Energy",
     "trust": "What does not fit, and how far the times can be trusted",
 }
-MEASURED, BOTH, COUNTER = "measured", "measured and static", "static and counter"
+MEASURED, BOTH = "measured", "measured and static"
 PLACED = "placed"  # measured times beside work that is static or counted, as the points say
-FLAT = 1.05  # a doubling of the batch that gives less than this gives nothing
+GAIN = 1.05  # a doubling of the batch that gives less than this gives nothing
 WIDTH = {"fp64": 0, "fp32": 1, "tf32": 2, "amp": 3, "bf16": 3, "fp16": 4, "fp8": 5}
 SMALL_SHARE = 0.01  # of the time of all layers: not worth a word
-SAME_SHARE = 0.05  # a share that moved by less than this did not move
-WORK = ("compute_s", "dram_s", "l3_s", "l2_s", "l1_s")  # a floor without launches
+FLOORS = ("compute_s", "dram_s", "l3_s", "l2_s", "l1_s")  # of work: all but launches
 TOP_LAYERS = 3
 REPEATS_DIFFER = 0.05  # between the slowest and the fastest, as a share of the fastest
-SLOW_STEPS = 0.05  # by which the mean step is above the median
 CAUSE = "likely cause: "
-MEMORY_BAND = (0.5, 2.0)  # measured over counted: caches of the library explain less
+HELD, PARTLY, FAILED, OPEN = "held", "held in part", "did not hold", "cannot be decided here"
+NEAR_ROOF = 0.8
+BACKWARD = (1.5, 2.5)
+SAME_RATE = 1.5
+ONE_ROOF = ("env", "mode", "precision")  # cases that share them are judged by the same roofs
 
 Pair = tuple[Case, Case]
 Evidence = Iterator[tuple[Iterable[str], dict[str, Any]]]  # runs, and the values of a macro
@@ -79,7 +80,7 @@ class Rule:
     topic: str
     macro: str  # that words them
     find: Callable[[Study, Sequence[Case]], Evidence]  # in the configurations of a machine
-    provenance: str = MEASURED
+    provenance: str = PLACED
     spans_machines: bool = False  # find gets the configurations of all machines
 
 
@@ -88,19 +89,17 @@ def analyse(study: Study, configurations: Sequence[Case] | None = None) -> tuple
 
     `configurations` are the cases of the study, from who has them already.
     """
-    configurations = cases(study) if configurations is None else configurations
-    by_machine: dict[str, list[Case]] = {}
-    for case in configurations:
-        by_machine.setdefault(case.env, []).append(case)
+    every = cases(study) if configurations is None else configurations
+    by_machine = group_by(every, (case.env for case in every))
     return tuple(
         Statement(
             topic=rule.topic,
             text=write_sentence(rule.macro, values),
-            provenance=_name_provenance(rule, configurations, run_ids),
+            provenance=_name_provenance(rule, every, run_ids),
             run_ids=tuple(dict.fromkeys(run_ids)),
         )
         for rule in RULES
-        for group in ([configurations] if rule.spans_machines else by_machine.values())
+        for group in ([every] if rule.spans_machines else by_machine.values())
         for run_ids, values in rule.find(study, group)
     )
 
@@ -137,7 +136,7 @@ def find_batch_series(_study: Study, mine: Sequence[Case]) -> Evidence:
     for group in series(mine):
         first, last = group[0], group[-1]
         gains = [per_doubling(a, b) for a, b in pairwise(group)]
-        flat = (n for n in range(len(gains)) if all(gain < FLAT for gain in gains[n:]))
+        flat = (n for n in range(len(gains)) if all(gain < GAIN for gain in gains[n:]))
         gain = last.samples_per_s / first.samples_per_s
         ends = (first.intensity, last.intensity, first.efficiency, last.efficiency)
         yield (
@@ -146,14 +145,10 @@ def find_batch_series(_study: Study, mine: Sequence[Case]) -> Evidence:
                 "first": first,
                 "last": last,
                 "gain": gain,
-                "trend": "up" if gain > FLAT else "down" if gain < 1 / FLAT else "flat",
-                "gains": gains,
+                "trend": "up" if gain > GAIN else "down" if gain < 1 / GAIN else "flat",
                 "saturated_at": next((group[n].batch_size for n in flat), None),
                 "is_placed": None not in ends,
                 "bounds": _name_bounds((first, last)),
-                "overlaps": [
-                    (a.batch_size, b.batch_size) for a, b in pairwise(group) if _overlap(a, b)
-                ],
             },
         )
 
@@ -162,12 +157,6 @@ def per_doubling(small: Case, large: Case) -> float:
     """By what factor a doubling of the batch multiplies the throughput between two sizes."""
     gain = large.samples_per_s / small.samples_per_s
     return float(gain ** (1 / log2(large.batch_size / small.batch_size)))
-
-
-def _overlap(a: Case, b: Case) -> bool:
-    if not a.interval or not b.interval:
-        return False
-    return a.interval[1] > b.interval[0] and b.interval[1] > a.interval[0]
 
 
 def _name_bounds(pair: Pair) -> list[str]:
@@ -197,13 +186,11 @@ def find_machines(_study: Study, configurations: Sequence[Case]) -> Evidence:
     yield from _compare(pairs, lambda case: case.env)
 
 
-def _compare(pairs: Iterable[Pair], name: Callable[[Case], str]) -> Evidence:
+def _compare(pairs: list[Pair], name: Callable[[Case], str]) -> Evidence:
     """By batch size: how many times as fast the second of a pair is, and what the floors say."""
-    groups: dict[tuple[Any, ...], list[Pair]] = {}
-    for pair in sorted(pairs, key=lambda pair: pair[0].batch_size):
-        same = tuple(key(case.settings, but=("batch_size",)) for case in pair)
-        groups.setdefault(same, []).append(pair)
-    for group in groups.values():
+    pairs.sort(key=lambda pair: pair[0].batch_size)
+    keys = (tuple(key(case.settings, but=("batch_size",)) for case in pair) for pair in pairs)
+    for group in group_by(pairs, keys).values():
         floors = [ratio for pair in group if (ratio := _floor_ratio(*pair)) is not None]
         yield (
             list_runs(case for pair in group for case in pair),
@@ -221,26 +208,6 @@ def _floor_ratio(base: Case, case: Case) -> float | None:
     if base.step.get("provenance") != case.step.get("provenance"):
         return None
     return base.floor_s / case.floor_s if base.floor_s and case.floor_s else None
-
-
-def find_switches(_study: Study, mine: Sequence[Case]) -> Evidence:
-    """What one other setting changes, all else being equal."""
-    for name in SWITCHES:
-        for group in alike(mine, but=(name,)):
-            base, *others = sorted(group, key=lambda case: str(case.settings[name] or ""))
-            for case in others:
-                shares = (number(one.run.get("busy_fraction")) for one in (base, case))
-                known = [share for share in shares if share is not None]
-                is_moved = len(known) == 2 and abs(known[1] - known[0]) >= SAME_SHARE
-                values = {
-                    "base": base,
-                    "case": case,
-                    "name": "" if name == "optimizer" else name.replace("_", " "),
-                    "before": base.settings[name],
-                    "after": case.settings[name],
-                    "busy": known if is_moved else None,
-                }
-                yield list_runs((base, case)), values
 
 
 # ---------------------------------------------------------------- where the time goes
@@ -265,7 +232,7 @@ def find_gaps(configurations: Iterable[Case]) -> list[Gap]:
 
 
 def _find_gap(case: Case) -> Gap | None:
-    terms = [value for name in WORK if (value := number(case.step.get(name))) is not None]
+    terms = [value for name in FLOORS if (value := number(case.step.get(name))) is not None]
     if not terms or max(terms) <= 0:
         return None
     step_s, kernel_s = case.step_s, number(case.run.get("kernel_time_s"))
@@ -302,103 +269,34 @@ def find_kernel_gaps(_study: Study, mine: Sequence[Case]) -> Evidence:
         yield list_runs(gap.case for gap in timed), values
 
 
-def find_plain_gaps(_study: Study, mine: Sequence[Case]) -> Evidence:
-    """Where kernels have no time of their own: by phase, if those were timed."""
-    rest = rank_shares(find_gaps(mine), "rest_s")
-    if rest:
-        widest = Counter(phase for _, case in rest if (phase := _widest_phase(case)))
-        values = {"rest": rest, "phases": widest.most_common(), "steps": widest.total()}
-        yield list_runs(case for _, case in rest), values
-
-
-def _widest_phase(case: Case) -> str | None:
-    """The phase with the largest headroom."""
-    known = {phase: number(point.get("headroom_s")) for phase, point in case.phases.items()}
-    lost = {phase: value for phase, value in known.items() if value is not None}
-    return max(lost, key=lambda phase: lost[phase]) if len(lost) > 1 else None
-
-
 def find_layer_times(_study: Study, mine: Sequence[Case]) -> Evidence:
     """The layers that take most of the time of a model, and what sets the floors of all."""
     timed = [case for case in mine if case.layers]
     for case in largest(timed, *NETWORK, "mode", "precision", "compile"):
         ranked = sorted(case.layers, key=lambda layer: -layer.time_s)[:TOP_LAYERS]
         total_s = sum(layer.time_s for layer in case.layers)
-        bounds = _share_time(case.layers, lambda layer: WORDS.get(layer.bound or "", ""))
-        kinds = _share_time(case.layers, lambda layer: layer.kind)
         values = {
             "case": case,
             "layers": [(layer, layer.time_s / total_s) for layer in ranked],
-            "kinds": [pair for pair in kinds if pair[0]],
-            "bounds": [pair for pair in bounds if pair[1] >= SMALL_SHARE],
+            "bounds": [pair for pair in _share_time(case.layers) if pair[1] >= SMALL_SHARE],
         }
         yield [case.run_id], values
 
 
-def _share_time(
-    layers: Iterable[TimedLayer], by: Callable[[TimedLayer], str]
-) -> list[tuple[str, float]]:
-    """Parts of the time of all layers, the largest first."""
+def _share_time(layers: Iterable[TimedLayer]) -> list[tuple[str, float]]:
+    """Parts of the time of all layers by what sets their floors, the largest first."""
     sums: dict[str, float] = defaultdict(float)
     for layer in layers:
-        sums[by(layer)] += layer.time_s
+        sums[WORDS.get(layer.bound or "", "")] += layer.time_s
     ranked = sorted(sums.items(), key=lambda item: -item[1])
     return [(name, time_s / sum(sums.values())) for name, time_s in ranked]
 
 
-# ---------------------------------------------------------------- executed work and energy
-
-
-def find_executed_work(study: Study, mine: Sequence[Case]) -> Evidence:
-    """How far the executed FLOPs and bytes of each profiled step are from the model's."""
-    if study.reconciled.empty:
-        return
-    by_run = {run_id: case for case in mine for run_id in case.run_ids}
-    for row in records(study.reconciled[study.reconciled["grain"].eq("step")]):
-        flops, moved = number(row["flops_ratio"]), number(row["bytes_ratio"])
-        if row["run_id"] in by_run and (flops is not None or moved is not None):
-            values = {
-                "case": by_run[row["run_id"]],
-                "row": row,
-                "flops": flops,
-                "bytes": moved,
-                "products": number(row["products_ratio"]),
-                "agree": AGREE,
-            }
-            yield [row["run_id"]], values
-
-
-def find_energy(_study: Study, mine: Sequence[Case]) -> Evidence:
-    """Joules per sample and per FLOP, and the power behind them, at the cheapest batch sizes."""
-    cheapest: dict[tuple[Any, ...], Case] = {}
-    costs = {case.run_id: number(case.run.get("energy_j_per_sample")) for case in mine}
-    for case in sorted(mine, key=lambda case: costs[case.run_id] or 0.0):
-        if costs[case.run_id]:
-            cheapest.setdefault(key(case.settings, but=("batch_size", "label")), case)
-    if cheapest:
-        values = {
-            "costs": [(costs[case.run_id], case, _joules_per_flop(case))
-                      for case in cheapest.values()],
-            "power": _list_known(cheapest.values(), "mean_power_w"),
-            "idle": _list_known(cheapest.values(), "idle_power_w"),
-        }  # fmt: skip
-        yield [case.run_id for case in cheapest.values()], values
-
-
-def _joules_per_flop(case: Case) -> float | None:
-    joules, flops = number(case.run.get("energy_j_per_step")), number(case.run.get("flops"))
-    return joules / flops if joules and flops else None
-
-
-def _list_known(configurations: Iterable[Case], name: str) -> list[float]:
-    return sorted(value for case in configurations if (value := number(case.run.get(name))))
-
-
-# ---------------------------------------------------------------- contradictions and trust
+# ---------------------------------------------------------------- trust
 
 
 def find_flagged_points(study: Study, mine: Sequence[Case]) -> Evidence:
-    """What the physics gate flagged, with its likely cause."""
+    """What the sanity checks flagged, with its likely cause."""
     points = study.points
     if points.empty or "flag" not in points:
         return
@@ -411,43 +309,12 @@ def find_flagged_points(study: Study, mine: Sequence[Case]) -> Evidence:
         yield rows["run_id"], values
 
 
-def find_flagged_runs(study: Study, mine: Sequence[Case]) -> Evidence:
-    """Energy and clocks that contradict what is known of the device."""
-    by_run = {run_id: case for case in mine for run_id in case.run_ids}
-    for row in records(study.runs):
-        for name in ("flag", "clock_flag"):
-            text = row.get(name)
-            if row["run_id"] in by_run and isinstance(text, str) and text:
-                yield [row["run_id"]], {"case": by_run[row["run_id"]], "text": text}
-
-
-def find_odd_memory(_study: Study, mine: Sequence[Case]) -> Evidence:
-    """A GPU's peak memory that is far from the one that was counted."""
-    low, high = MEMORY_BAND
-    for case in mine:
-        peak = number(case.run.get("peak_memory_bytes"))
-        counted = number(case.run.get("counted_peak_bytes"))
-        if case.is_gpu and peak and counted and not low <= peak / counted <= high:
-            is_graph = case.settings.get("compile") in GRAPH_MODES
-            reserved = number(case.run.get("reserved_memory_bytes")) if is_graph else None
-            values = {"case": case, "peak": peak, "counted_bytes": counted, "reserved": reserved}
-            yield [case.run_id], values
-
-
 def find_repeats_apart(_study: Study, mine: Sequence[Case]) -> Evidence:
     """Repeats that differ."""
     for case in mine:
         low, high = min(case.step_times_s), max(case.step_times_s)
         if high > (1 + REPEATS_DIFFER) * low:
             yield case.run_ids, {"case": case, "low": low, "high": high}
-
-
-def find_slow_steps(_study: Study, mine: Sequence[Case]) -> Evidence:
-    """Steps that straggle."""
-    for case in mine:
-        mean_s = number(case.run.get("step_mean_s"))
-        if mean_s is not None and mean_s > (1 + SLOW_STEPS) * case.step_s:
-            yield [case.run_id], {"case": case, "mean_s": mean_s}
 
 
 def find_disturbed(study: Study, mine: Sequence[Case]) -> Evidence:
@@ -458,31 +325,215 @@ def find_disturbed(study: Study, mine: Sequence[Case]) -> Evidence:
             yield [case.run_id], {"case": case, "busy": BUSY, "reason": reasons[case.run_id]}
 
 
-def find_unusable_layers(study: Study, configurations: Sequence[Case]) -> Evidence:
-    """Runs whose layers do not add up to their step."""
-    misfits = find_misfits(study)
-    names = {run_id: case.title for case in configurations for run_id in case.run_ids}
-    wrong = {run_id: title for run_id, title in names.items() if run_id in misfits}
-    if wrong:
-        yield wrong, {"titles": list(wrong.values())}
-
-
 RULES = (
-    Rule("bound", "step_bound", find_step_bounds, PLACED),
-    Rule("settings", "batch_series", find_batch_series, PLACED),
-    Rule("settings", "precision", find_precisions, PLACED),
-    Rule("settings", "switched", find_switches),
-    Rule("settings", "machines", find_machines, PLACED, spans_machines=True),
-    Rule("gap", "kernel_gaps", find_kernel_gaps, PLACED),
-    Rule("gap", "plain_gaps", find_plain_gaps, PLACED),
-    Rule("gap", "layer_times", find_layer_times, PLACED),
-    Rule("executed", "executed_work", find_executed_work, COUNTER),
-    Rule("energy", "energy", find_energy, BOTH),
+    Rule("bound", "step_bound", find_step_bounds),
+    Rule("settings", "batch_series", find_batch_series),
+    Rule("settings", "precision", find_precisions),
+    Rule("settings", "machines", find_machines, spans_machines=True),
+    Rule("gap", "kernel_gaps", find_kernel_gaps),
+    Rule("gap", "layer_times", find_layer_times),
     Rule("trust", "flagged_points", find_flagged_points, BOTH),
-    Rule("trust", "flagged_run", find_flagged_runs),
-    Rule("trust", "odd_memory", find_odd_memory, BOTH),
-    Rule("trust", "repeats_apart", find_repeats_apart),
-    Rule("trust", "slow_steps", find_slow_steps),
-    Rule("trust", "disturbed", find_disturbed),
-    Rule("trust", "unusable_layers", find_unusable_layers, spans_machines=True),
+    Rule("trust", "repeats_apart", find_repeats_apart, MEASURED),
+    Rule("trust", "disturbed", find_disturbed, MEASURED),
+)
+
+
+# ---------------------------------------------------------------- hypotheses
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """One place where a hypothesis can be wrong, and what its macro in statements.j2 says of it."""
+
+    is_met: bool
+    configurations: Sequence[Case]
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hypothesis:
+    """A claim, the rule by which it is judged, and what a study needs to judge it."""
+
+    name: str  # "H1"; its macro has the same in small letters
+    claim: str
+    rule: str
+    needs: str
+    tests: Callable[[Sequence[Case]], Iterator[Test]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What became of a hypothesis."""
+
+    hypothesis: Hypothesis
+    outcome: str  # HELD, PARTLY, FAILED or OPEN
+    evidence: str
+    run_ids: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.hypothesis.name
+
+
+def verdicts(study: Study, configurations: Sequence[Case] | None = None) -> tuple[Verdict, ...]:
+    """Every hypothesis, judged by this study, whose `configurations` may be known already.
+
+    Configurations during whose run the machine was busy are left out.
+    """
+    every = cases(study) if configurations is None else configurations
+    quiet = [case for case in every if case.run_id not in study.disturbed]
+    return tuple(_judge(hypothesis, quiet) for hypothesis in HYPOTHESES)
+
+
+def _judge(hypothesis: Hypothesis, configurations: Sequence[Case]) -> Verdict:
+    """The evidence is that of the tests that speak against it, if there are any."""
+    tests = list(hypothesis.tests(configurations))
+    if not tests:
+        evidence = f"The study has no {hypothesis.needs}."
+        return Verdict(hypothesis=hypothesis, outcome=OPEN, evidence=evidence)
+    met = sum(test.is_met for test in tests)
+    against = [test for test in tests if not test.is_met]
+    texts = [write_sentence(hypothesis.name.lower(), test.values) for test in against or tests]
+    lead = f"{met} of {counted(len(tests), 'test')} met{'; not met' if against and met else ''}"
+    run_ids = list_runs(case for test in tests for case in test.configurations)
+    return Verdict(
+        hypothesis=hypothesis,
+        outcome=HELD if not against else PARTLY if met else FAILED,
+        evidence=f"{lead}: {some(texts, most=4)}.",
+        run_ids=tuple(dict.fromkeys(run_ids)),
+    )
+
+
+def larger_batches(configurations: Sequence[Case]) -> Iterator[Test]:
+    """H1, tested on each series of batch sizes."""
+    for group in series(configurations):
+        gains = [per_doubling(small, large) for small, large in pairwise(group)]
+        near = [(large.efficiency or 0.0) >= NEAR_ROOF for large in group[1:]]
+        is_met = all(gain >= GAIN or roof for gain, roof in zip(gains, near, strict=True))
+        yield Test(is_met, group, {"group": group, "gains": gains})
+
+
+def _by_roof(configurations: Sequence[Case]) -> Iterable[list[Case]]:
+    """The models that one machine ran in one precision, each at its largest batch."""
+    chosen = largest(configurations, *ONE_ROOF, *NETWORK)
+    return group_by(chosen, ((case.env, case.mode, case.precision) for case in chosen)).values()
+
+
+def _ratio(case: Case, above: str, below: str) -> float:
+    """Of two numbers of a step; 0 where one is not known."""
+    a, b = number(case.step.get(above)), number(case.step.get(below))
+    return a / b if a and b else 0.0
+
+
+def ridge(case: Case) -> float:
+    """FLOPs per byte at which the roofs of a step meet."""
+    return _ratio(case, "peak_flops_per_s", "peak_bytes_per_s")
+
+
+def roof_share(case: Case) -> float:
+    """Attained FLOP/s over those of the arithmetic roof."""
+    return _ratio(case, "attained_flops_per_s", "peak_flops_per_s")
+
+
+def both_sides(configurations: Sequence[Case]) -> Iterator[Test]:
+    """H2, tested where one machine ran models on both sides of its ridge."""
+    placed = [
+        case for case in configurations if case.intensity and ridge(case) and roof_share(case)
+    ]
+    for group in _by_roof(placed):
+        low = [case for case in group if (case.intensity or 0) < ridge(case)]
+        high = [case for case in group if case not in low]
+        if low and high:
+            best, worst = max(low, key=roof_share), min(high, key=roof_share)
+            values = {
+                side: {"case": case, "ridge": ridge(case), "share": roof_share(case)}
+                for side, case in (("low", best), ("high", worst))
+            }
+            yield Test(roof_share(best) < roof_share(worst), [*low, *high], values)
+
+
+def lower_precision(configurations: Sequence[Case]) -> Iterator[Test]:
+    """H3, tested on layers that were timed in two precisions, bound by bound."""
+    for base, case in pair_precisions(configurations):
+        bound, others = (_gain(base, case, is_bound) for is_bound in (True, False))
+        if bound and others:
+            values = {"base": base, "case": case, "bound": bound, "others": others}
+            yield Test(bound > others, [base, case], values)
+
+
+def _gain(base: Case, case: Case, is_bound: bool) -> float | None:
+    """How much faster the layers bound by arithmetic became, or all others."""
+    after_s = {layer.name: layer.time_s for layer in case.layers}
+    both = [layer for layer in base.layers if layer.name in after_s and layer.bound]
+    part = [layer for layer in both if (layer.bound == "compute") == is_bound]
+    after = sum(after_s[layer.name] for layer in part)
+    return sum(layer.time_s for layer in part) / after if part else None
+
+
+def backward_twice(configurations: Sequence[Case]) -> Iterator[Test]:
+    """H4, tested on each training configuration."""
+    low, high = BACKWARD
+    for case in configurations:
+        forward, backward = number(case.run.get("forward_s")), number(case.run.get("backward_s"))
+        if case.mode == "train" and forward and backward:
+            ratio = backward / forward
+            yield Test(low <= ratio <= high, [case], {"case": case, "ratio": ratio})
+
+
+def time_follows_flops(configurations: Sequence[Case]) -> Iterator[Test]:
+    """H5, tested where one machine ran several models in one precision."""
+
+    def rate(case: Case) -> float:
+        return number(case.step.get("attained_flops_per_s")) or 0.0
+
+    for group in _by_roof([case for case in configurations if rate(case)]):
+        if len(group) > 1:
+            slow, fast = min(group, key=rate), max(group, key=rate)
+            values = {"slow": slow, "fast": fast, "rates": [rate(slow), rate(fast)]}
+            yield Test(rate(fast) <= SAME_RATE * rate(slow), group, values)
+
+
+HYPOTHESES = (
+    Hypothesis(
+        name="H1",
+        claim="Larger batches raise the throughput until a roof is near.",
+        rule=f"In a series of batch sizes, every doubling multiplies the samples per second by at"
+        f" least {GAIN:g}, or the efficiency of the larger batch is {NEAR_ROOF:g} or more.",
+        needs="configuration that was run with several batch sizes",
+        tests=larger_batches,
+    ),
+    Hypothesis(
+        name="H2",
+        claim="Networks of low intensity are held back by memory or launches, dense ones by"
+        " arithmetic.",
+        rule="Of the models that one machine ran in one precision (each at its largest batch), all"
+        " whose intensity is below the ridge attain a smaller share of the arithmetic roof than"
+        " all above it.",
+        needs="machine with models on both sides of its ridge in one precision",
+        tests=both_sides,
+    ),
+    Hypothesis(
+        name="H3",
+        claim="A lower precision speeds up work that is bound by arithmetic more than the rest.",
+        rule="Between two precisions of one configuration, the layers bound by arithmetic in the"
+        " higher one gain more, as a whole, than the other layers.",
+        needs="configuration whose layers were timed in two precisions",
+        tests=lower_precision,
+    ),
+    Hypothesis(
+        name="H4",
+        claim="Backward takes about twice as long as forward.",
+        rule=f"In every training configuration, backward over forward is between {BACKWARD[0]:g}"
+        f" and {BACKWARD[1]:g}.",
+        needs="training run whose phases were timed",
+        tests=backward_twice,
+    ),
+    Hypothesis(
+        name="H5",
+        claim="Across models, time is proportional to FLOPs.",
+        rule="The models that one machine ran in one precision (each at its largest batch) attain"
+        f" FLOP/s within {SAME_RATE:g} times of each other.",
+        needs="machine that ran several counted models in one precision",
+        tests=time_follows_flops,
+    ),
 )

@@ -1,19 +1,21 @@
-"""What a results folder stores beside runs: tables, counts, profiles, captures; whose they are."""
+"""What a results folder stores beside runs, and whose it is: tables, counts, profiles, roofs."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from ridgeline.captures.capture import sources_of
 from ridgeline.errors import RidgelineError
+from ridgeline.machine.datasheets import datasheet_for, find_published_roofs
+from ridgeline.machine.passport import Passport, Passports
 from ridgeline.profile.metrics import TIERS
-from ridgeline.records import RECOMPUTE, CountRequest, RunRequest
-from ridgeline.serialize import LARGEST, FieldError, is_number, show_value
+from ridgeline.records import RECOMPUTE, CaptureRequest, CountRequest, RunRequest, RunResult
+from ridgeline.roofline.roofs import Roofs, datasheet_roofs, device_name, measured_roofs
 from ridgeline.store import (
     MeasuredRun,
     ResultsFolder,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 COUNTERS, TIME = TIERS
 SAME_COUNT = ("model", "digest", "batch_size", "mode", "input_size", "seq_len", "config")
 EARLIER_NAME = "ideal_bytes"  # of the fused bytes, in counts of earlier versions
+UNNAMED = "unnamed-device"  # the machine of captures that name no device, or several
 
 # ---------------------------------------------------------------- tables
 
@@ -41,7 +44,6 @@ NEEDED_COLUMNS = {
     "copies": ("layer", "phase", "moved_bytes"),
 }  # fmt: skip
 COUNTS = ("macs", "flops", "other_flops", "launches")
-MAY_BE_NEGATIVE = ("layers",)  # a layer's own time is a difference of two
 
 
 def read_table(
@@ -55,44 +57,28 @@ def read_table(
         return None
     try:
         table = ResultsFolder(run.path.parent.parent).read_table(run.run_id, name)
-        return _check_table(name, table, NEEDED_COLUMNS[name] if needs is None else needs)
+        return _check_table(table, NEEDED_COLUMNS[name] if needs is None else needs)
     except RidgelineError as error:
         problems.append(str(error))
-    except FieldError as error:
+    except (TypeError, ValueError, OverflowError) as error:
         problems.append(f"the table {name} of run {run.run_id} is passed over: {error}")
     return None
 
 
-def _check_table(name: str, table: pd.DataFrame, needs: Sequence[str]) -> pd.DataFrame:
+def _check_table(table: pd.DataFrame, needs: Sequence[str]) -> pd.DataFrame:
+    import pandas as pd
+
     for column in needs:
         if column not in table:
-            raise FieldError(f"it has no column {column!r}")
-    least = -LARGEST if name in MAY_BE_NEGATIVE else 0.0
-    quantities = [str(column) for column in table if _is_quantity(str(column))]
-    return table.assign(**{column: _read_numbers(table[column], least) for column in quantities})
+            raise ValueError(f"it has no column {column!r}")
+    quantities = [column for column in map(str, table) if _is_quantity(column)]
+    return table.assign(**{column: pd.to_numeric(table[column]) for column in quantities})
 
 
 def _is_quantity(column: str) -> bool:
     if column.endswith("_samples_s"):  # lists
         return False
     return column in COUNTS or column.endswith(("_s", "_bytes")) or column.startswith("flops_")
-
-
-def _read_numbers(values: pd.Series, least: float) -> pd.Series:
-    """The column as numbers; what is not known stays so."""
-    import numpy as np
-    import pandas as pd
-
-    try:
-        numbers = pd.to_numeric(values)
-        known = numbers.to_numpy(dtype=float, na_value=np.nan)
-    except (TypeError, ValueError, OverflowError) as error:
-        wrong = next((v for v in values if not is_number(v)), None)
-        raise FieldError(f"column {values.name!r} has {show_value(wrong)}, not a number") from error
-    for value in known[(known < least) | (np.abs(known) > LARGEST)][:1]:
-        why = "which is below zero" if value < least else "which is too large"
-        raise FieldError(f"column {values.name!r} has {value}, {why}")
-    return numbers
 
 
 # ---------------------------------------------------------------- counts
@@ -122,12 +108,9 @@ def count_key(request: RunRequest | CountRequest, precision: str) -> str:
 def uncounted(index: ResultsIndex, run_ids: Sequence[str] | None = None) -> list[MeasuredRun]:
     """Completed runs without a stored count, one of each kind."""
     counts = stored_counts(index)
-    missing: dict[str, MeasuredRun] = {}
-    for run in index.runs:
-        key = run_key(run)
-        if key not in counts and (run_ids is None or run.run_id in run_ids):
-            missing.setdefault(key, run)
-    return list(missing.values())
+    chosen = [run for run in index.runs if run_ids is None or run.run_id in run_ids]
+    missing = {run_key(run): run for run in reversed(chosen) if run_key(run) not in counts}
+    return list(missing.values())[::-1]
 
 
 def name_recompute(ops: pd.DataFrame) -> pd.DataFrame:
@@ -184,18 +167,17 @@ def stored_profiles(
         elif is_ok and run_ids is None:
             problems.append(f"profile {profile.run_id} is of the run {parent}, which is not here")
         elif not is_ok and (run_ids is None or parent in known):
-            failures[parent] = _describe_failure(profile)
+            hint = f" ({profile.result.hint})" if profile.result.hint else ""
+            reason = f"its profile failed: {profile.result.reason or 'unknown'}{hint}"
+            failures[parent] = f"{describe_request(profile.request)}: {reason}"
     problems += failures.values()
     chosen = [run for run in index.captures if run_ids is None or run.run_id in run_ids]
     return Profiles(of_run=of_run, captures=tuple(chosen), names=names_of(index.captures))
 
 
-def _describe_failure(profile: StoredProfile) -> str:
-    """`resnet50, train, amp, batch 32: its profile failed: …`."""
-    request, result = profile.request, profile.result
-    what = f"{request.model}, {request.mode}, {request.precision}, batch {request.batch_size}"
-    hint = f" ({result.hint})" if result.hint else ""
-    return f"{what}: its profile failed: {result.reason or 'unknown'}{hint}"
+def describe_request(request: RunRequest) -> str:
+    """`resnet50, train, amp, batch 32`."""
+    return f"{request.model}, {request.mode}, {request.precision}, batch {request.batch_size}"
 
 
 def label_of(capture: StoredCapture) -> str:
@@ -210,29 +192,192 @@ def file_names(capture: StoredCapture) -> str:
 
 
 def names_of(captures: Iterable[StoredCapture]) -> dict[str, str]:
-    """Captures by their labels; those that share one also by what distinguishes them.
-
-    `two (a.csv)`: that is the file's name, else its path, else the time, else the end of the id.
-    """
+    """Captures by their labels; those that share one also by their files, else by their ids."""
+    details: tuple[Callable[[StoredCapture], str], ...] = (
+        lambda capture: "",
+        file_names,
+        lambda capture: capture.run_id.rpartition("-")[2],
+    )
     names: dict[str, str] = {}
     alike = list(captures)
-    for describe in CAPTURE_DETAILS:
-        names |= {run.run_id: _name_capture(run, describe(run)) for run in alike}
+    for describe in details:
+        for capture in alike:
+            label, detail = label_of(capture), describe(capture)
+            names[capture.run_id] = f"{label} ({detail})" if detail not in ("", label) else label
         often = Counter(names.values())
-        alike = [run for run in alike if often[names[run.run_id]] > 1]
+        alike = [capture for capture in alike if often[names[capture.run_id]] > 1]
     return names
 
 
-CAPTURE_DETAILS: tuple[Callable[[StoredCapture], Sequence[str]], ...] = (
-    lambda capture: (),
-    lambda capture: (file_names(capture),),
-    lambda capture: (" + ".join(sources_of(capture)),),
-    lambda capture: (file_names(capture), capture.made.time[:19].replace("T", " ")),
-    lambda capture: (file_names(capture), capture.run_id.rpartition("-")[2]),
-)
+# ---------------------------------------------------------------- machines
 
 
-def _name_capture(capture: StoredCapture, details: Sequence[str]) -> str:
-    label = label_of(capture)
-    text = ", ".join(detail for detail in details if detail and detail != label)
-    return f"{label} ({text})" if text else label
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A device with its roofs."""
+
+    roofs: Roofs
+    datasheet: Roofs | None = None
+    passport: Passport | None = None
+
+    @property
+    def env(self) -> str:
+        return self.roofs.env
+
+
+class Machines:
+    """Finds the machine of each run; what is wrong goes to `problems`.
+
+    `user_roofs` are roofs by environment and `everywhere` roofs for all: in place of measured ones.
+    """
+
+    def __init__(
+        self,
+        results: ResultsFolder,
+        problems: list[str],
+        user_roofs: Mapping[str, Roofs],
+        everywhere: Roofs | None,
+    ) -> None:
+        self.problems, self.user_roofs, self.everywhere = problems, user_roofs, everywhere
+        self.machines: dict[tuple[str, str, str, str], Machine] = {}
+        self._of_run: dict[tuple[str, str, str, int | None], Machine] = {}
+        self._passports = _read_passports(results, problems)
+
+    def of(self, run: MeasuredRun | StoredCapture) -> Machine:
+        """The machine that a run ran on."""
+        name, device = str(run.result.device_name), device_of(run)
+        cores = str(run.made.host.usable_cores if device == "cpu" else None)
+        same = (name, device, cores, threads_of(run))
+        if same not in self._of_run:
+            machine = self._replace_roofs(self._find(run))
+            key = (name, device, cores, machine.env)  # all cores, however many were named
+            self._of_run[same] = self.machines.setdefault(key, machine)
+        return self._of_run[same]
+
+    def _find(self, run: MeasuredRun | StoredCapture) -> Machine:
+        device, name = device_of(run), run.result.device_name or ""
+        for passport in self._passports:
+            if _is_of(passport, device, name, run):
+                return _machine(passport, device, threads_of(run))
+        sheet = datasheet_for(name) if device != "cpu" and name else None
+        env = _slug(name or (UNNAMED if isinstance(run.request, CaptureRequest) else device))
+        if sheet is not None:
+            entries = list(sheet.ceilings(device))
+            roofs = datasheet_roofs(entries, env=env, device=device, device_name=name)
+            self._report(
+                env,
+                f"{name} was not measured; its roofs are those of its datasheet"
+                " (ridgeline machine measure gives better ones)",
+            )
+            return Machine(roofs=roofs, datasheet=roofs)
+        self._report(
+            env,
+            f"no roofs are known for {name or 'a device without a name'}: run `ridgeline machine"
+            " measure` on it, or give --peak-compute and --peak-bw",
+        )
+        return Machine(roofs=Roofs(env=env, device=device, device_name=name, source="none"))
+
+    def _report(self, env: str, problem: str) -> None:
+        """Roofs that were given are not missed."""
+        chosen = self.user_roofs.get(env) or self.everywhere
+        if chosen is None or not chosen.flats or not chosen.bandwidth:
+            self.problems.append(problem)
+
+    def _replace_roofs(self, machine: Machine) -> Machine:
+        """With the roofs that the user gave instead of those measured; the others stay."""
+        chosen, old = self._user_roofs(machine), machine.roofs
+        if chosen is None or not chosen.is_known:
+            return machine
+        is_slope_left = "dram" in old.bandwidth and "dram" not in chosen.bandwidth
+        are_left = is_slope_left or not old.flats.keys() <= chosen.flats.keys()
+        roofs = replace(
+            old,
+            source=chosen.source,
+            others=old.source if are_left else "",
+            basis=old.basis if are_left else "",
+            compute={**old.compute, **chosen.compute},
+            integer={**old.integer, **chosen.integer},
+            bandwidth={**old.bandwidth, **chosen.bandwidth},
+            clocks_hz={k: v for k, v in old.clocks_hz.items() if k not in chosen.compute},
+        )
+        return replace(machine, roofs=roofs)
+
+    def _user_roofs(self, machine: Machine) -> Roofs | None:
+        """The roofs that the user gave for a machine, or for that of which it is some threads."""
+        of_whole = self.user_roofs.get(machine.roofs.whole_env, self.everywhere)
+        return self.user_roofs.get(machine.env, of_whole)
+
+    def user_bounds(self) -> dict[str, Collection[str]]:
+        """By machine, which of its roofs the user gave: `compute`, `dram`."""
+        chosen = {machine.env: self._user_roofs(machine) for machine in self.machines.values()}
+        return {
+            env: {*(["compute"] if roofs.flats else []), *roofs.bandwidth}
+            for env, roofs in chosen.items()
+            if roofs is not None
+        }
+
+    def bases(self) -> list[str]:
+        """How ceilings of some threads were found, machine by machine."""
+        every = [machine.roofs for machine in self.machines.values()]
+        return [f"{roofs.env}: {roofs.basis}" for roofs in every if roofs.basis]
+
+    def unused_peaks(self) -> list[str]:
+        """Roofs that the user gave for machines that are not here."""
+        here = [machine.env for machine in self.machines.values()]
+        whole = [machine.roofs.whole_env for machine in self.machines.values()]
+        return [
+            f"the peaks of {env!r} were not used: the machines here are {', '.join(here) or 'none'}"
+            for env in self.user_roofs
+            if env not in (*here, *whole)
+        ]
+
+
+def device_of(run: MeasuredRun | StoredCapture) -> str:
+    """`cpu`, `mps`, `cuda:0`. A capture does not know its number."""
+    kind = run.result.backend or "cuda"
+    number = run.request.device if isinstance(run.request, RunRequest) else 0
+    return f"cuda:{number}" if kind == "cuda" else kind
+
+
+def threads_of(run: MeasuredRun | StoredCapture) -> int | None:
+    """Threads of the operators on a CPU; None on other devices, and where it is not stored."""
+    result = run.result
+    return result.threads if isinstance(result, RunResult) and result.backend == "cpu" else None
+
+
+def _machine(passport: Passport, device: str, threads: int | None) -> Machine:
+    roofs = measured_roofs(passport, device, threads)
+    entries = find_published_roofs(passport).get(device) if not roofs.whole_env else None
+    sheet = None
+    if entries:
+        sheet = datasheet_roofs(entries, env=passport.name, device=device,
+                                device_name=roofs.device_name)  # fmt: skip
+    return Machine(roofs=roofs, datasheet=sheet, passport=passport)
+
+
+def _is_of(passport: Passport, device: str, name: str, run: MeasuredRun | StoredCapture) -> bool:
+    """Whether a passport has roofs of the device that a run used.
+
+    A GPU is known by its name; a processor by its model and, where both say so, its cores.
+    """
+    is_same = device_name(passport, device) == name
+    if not is_same or not any(c.device == device for c in passport.ceilings):
+        return False
+    cores = {passport.description.cpu.usable_cores, run.made.host.usable_cores} - {None}
+    return device != "cpu" or len(cores) < 2
+
+
+def _read_passports(results: ResultsFolder, problems: list[str]) -> list[Passport]:
+    """All passports of the folder, the latest first."""
+    passports, readable = Passports(results.path), []
+    for name in passports.names():
+        try:
+            readable.append(passports.read(name))
+        except RidgelineError as error:
+            problems.append(str(error))
+    return sorted(readable, key=lambda p: p.measured_at, reverse=True)
+
+
+def _slug(text: str) -> str:
+    safe = (c if c.isalnum() or c in "._-" else "-" for c in text.lower())
+    return "".join(safe).strip("-") or "unknown"

@@ -28,9 +28,11 @@ from ridgeline.report.executed import (
     why_executed,
     with_optimizer_kernels,
 )
-from ridgeline.report.machines import Machine, Machines
 from ridgeline.report.stored import (
+    Machine,
+    Machines,
     Profiles,
+    describe_request,
     name_recompute,
     read_table,
     rename_fused_of_layers,
@@ -38,9 +40,8 @@ from ridgeline.report.stored import (
     stored_counts,
     stored_profiles,
 )
-from ridgeline.report.text import listed, no_rows, plain
+from ridgeline.report.text import group_by, no_rows, plain, records
 from ridgeline.report.views import metrics
-from ridgeline.roofline.floors import flops_columns, roof_of
 from ridgeline.roofline.points import (
     CountedStep,
     MeasuredStep,
@@ -152,7 +153,12 @@ def read_study(
     index = results.index() if index is None else index
     chosen = None if run_ids is None else set(run_ids)
     runs = [run for run in index.runs if chosen is None or run.run_id in chosen]
-    problems = [*index.problems, *_describe_failures(index, run_ids)]
+    problems = [*index.problems]
+    problems += [
+        f"{describe_request(run.request)}: this run failed: {run.result.reason}"
+        for run in index.failed
+        if chosen is None or run.run_id in chosen
+    ]
     profiles = stored_profiles(index, runs, problems, run_ids)
     machines = Machines(results, problems, user_roofs or {}, everywhere)
     reader = _Reader(problems, machines, profiles, stored_counts(index))
@@ -188,16 +194,6 @@ def read_study(
         raw_runs=tuple(runs),
         raw_captures=tuple(r for r in profiles.captures if r.run_id in set(captures["run_id"])),
     )
-
-
-def _describe_failures(index: ResultsIndex, run_ids: Sequence[str] | None) -> list[str]:
-    """Runs that failed, with their reasons; of chosen runs, those that are among them."""
-    return [
-        f"{run.request.model}, {run.request.mode}, {run.request.precision},"
-        f" batch {run.request.batch_size}: this run failed: {run.result.reason}"
-        for run in index.failed
-        if run_ids is None or run.run_id in run_ids
-    ]
 
 
 def _join_tables(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -263,20 +259,10 @@ class _Reader:
 
     def _read_kernels(self, run: MeasuredRun, profile: StoredProfile | None) -> pd.DataFrame | None:
         """The kernels of a run's profile, or its own."""
-        if profile is None:
-            return read_table(run, "kernels", self.problems)
-        kernels = read_table(profile, "kernels", self.problems)
-        if kernels is not None and kernels.empty:
-            self.problems.append(f"profile {profile.run_id} has no kernels")
-        elif kernels is None:
-            self._report_lost(profile, "kernels")
+        kernels = read_table(profile or run, "kernels", self.problems)
+        if profile is not None and (kernels is None or kernels.empty):
+            self.problems.append(f"profile {profile.run_id} has no kernels: profile it again")
         return kernels
-
-    def _report_lost(self, profile: StoredProfile, name: str) -> None:
-        if not (profile.path / f"{name}.parquet").is_file():
-            self.problems.append(
-                f"profile {profile.run_id} has lost its {name}.parquet: profile it again"
-            )
 
     def _reconcile(
         self,
@@ -289,18 +275,13 @@ class _Reader:
         counted = None if count is None else self._read_count(count)
         if counted is None:
             return
-        copies = None  # by the driver; older profiles have none
-        if profile is not None:
-            if profile.result.copies and profile.result.copies.launches:
-                self._report_lost(profile, "copies")
-            copies = read_table(profile, "copies", self.problems)
         self.reconciled[run.run_id] = reconcile(
             counted.ops,
             kernels,
             precision=measured.precision,
             parts=measured.parts,
             is_compiled=measured.is_compiled,
-            copies=copies,
+            copies=read_table(profile, "copies", self.problems) if profile else None,
         )
 
     def read_capture(self, run: StoredCapture) -> Points:
@@ -308,16 +289,17 @@ class _Reader:
         kernels = read_table(run, "kernels", self.problems)
         name = self.profiles.names[run.run_id]
         if kernels is None or kernels.empty:
-            is_there = (run.path / "kernels.parquet").is_file()
-            lack = "has no kernels" if is_there else "has lost its kernels.parquet: import it again"
-            self.problems.append(f"the capture {name} {lack}")
+            self.problems.append(f"the capture {name} has no kernels: import it again")
             return []
         self.kernels[run.run_id] = run_kernels(kernels)
         self._note(run.run_id, f"the capture {name}", run)
         roofs = self.machines.of(run).roofs
-        gaps = [*_describe_gaps(kernels), *_describe_missing_roofs(kernels, roofs)]
-        self.notes[run.run_id] += tuple(gaps)
-        self.problems += [f"the capture {name}: {note}" for note in gaps]
+        if gaps := int((~is_complete(kernels)).sum()):
+            note = f"time, FLOPs or DRAM bytes are not known of {gaps} of {len(kernels)} kernels"
+            if gaps < len(kernels):  # else, the point of the whole has what is known of all
+                note += ", which the point of the whole leaves out"
+            self.notes[run.run_id] += (note,)
+            self.problems.append(f"the capture {name}: {note}")
         return find_capture_floors(run.run_id, name, roofs, kernels)
 
     def _prepare(self, run: MeasuredRun, measured: MeasuredStep, roofs: Roofs) -> StaticWork | None:
@@ -353,16 +335,14 @@ class _Reader:
         """What to fix first in each run."""
         import pandas as pd
 
-        by_run: dict[str, list[dict[str, Any]]] = {run.run_id: [] for run in runs}
-        coarse = points[points["grain"].ne("kernel")]
-        for row in coarse.to_dict("records"):
-            by_run[str(row["run_id"])].append({str(key): value for key, value in row.items()})
+        coarse = records(points[points["grain"].ne("kernel")])
+        by_run = group_by(coarse, (row["run_id"] for row in coarse))
         rows = []
         for run in runs:
             setting = _setting(run, self.profiles.of_run.get(run.run_id))
             why = why_executed(self.reconciled.get(run.run_id))
             roofs = self.machines.of(run).roofs
-            rows += find_rows(by_run[run.run_id], setting, roofs, executed=why)
+            rows += find_rows(by_run.get(run.run_id, []), setting, roofs, executed=why)
         return pd.DataFrame(rows, columns=list(FINDING_COLUMNS))
 
     def table(self, runs: Sequence[MeasuredRun]) -> pd.DataFrame:
@@ -374,7 +354,13 @@ class _Reader:
         table = metrics(runs)
         table["env"] = [self.machines.of(run).env for run in runs]
         table["model"] = table["arch"]
-        table["clock_flag"] = [self._clock_flag(run) for run in runs]
+        table["clock_flag"] = [
+            describe_clock(
+                run.result.conditions.during.clock_hz,
+                self.machines.of(run).roofs.clock_of(run.result.precision),
+            )
+            for run in runs
+        ]
         table["kernel_time_s"] = [
             _step_kernels(run, self.profiles.of_run.get(run.run_id)).time_s for run in runs
         ]
@@ -382,10 +368,6 @@ class _Reader:
         table = table.merge(totals, on="run_id", how="left")
         table["flag"] = find_energy_flags(table)
         return table
-
-    def _clock_flag(self, run: MeasuredRun) -> str:
-        roof_hz = self.machines.of(run).roofs.clock_of(run.result.precision)
-        return describe_clock(run.result.conditions.during.clock_hz, roof_hz)
 
 
 # ---------------------------------------------------------------- one run, as roofline takes it
@@ -497,28 +479,6 @@ def _sum_moved(moved: MovedBytes | CountSummary) -> float | None:
 def _in_parts(total: float | None, optimizer: float, parts: int) -> float | None:
     """A total of a step of several batches, whose optimizer runs once."""
     return None if total is None else float(total) + (parts - 1) * max(total - optimizer, 0.0)
-
-
-# ---------------------------------------------------------------- captures and stages
-
-
-def _describe_gaps(kernels: pd.DataFrame) -> list[str]:
-    gaps = int((~is_complete(kernels)).sum())
-    if not gaps:
-        return []
-    what = f"time, FLOPs or DRAM bytes are not known of {gaps} of {len(kernels)} kernels"
-    if gaps == len(kernels):
-        return [f"{what}: the point of the whole has what is known of all"]
-    return [f"{what}, which the point of the whole leaves out"]
-
-
-def _describe_missing_roofs(kernels: pd.DataFrame, roofs: Roofs) -> list[str]:
-    """Work that sets no floor, because nobody knows how fast it could be."""
-    done = [column for column in flops_columns(kernels) if (kernels[column] > 0).any()]
-    missed = [roof_of(column)[0] for column in done if roofs.peak(*roof_of(column)) is None]
-    if not missed or not roofs.flats:
-        return []
-    return [f"no roof is known for work in {listed(missed)}: kernels with such work have no floor"]
 
 
 def read_stages(results: Path, run_ids: Sequence[str]) -> tuple[Mapping[str, str], ...]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ridgeline.report.configurations import NETWORK, Case, cases, group_by
+from ridgeline.report.configurations import NETWORK, Case, cases, read_steps
 from ridgeline.report.study import BUSY, Study
-from ridgeline.report.text import number, records
+from ridgeline.report.text import group_by, number, records
 from ridgeline.units import format_percent, format_time, si
 
 MOST_SENTENCES = 6
@@ -78,11 +78,10 @@ def configurations(study: Study) -> list[Case]:
     """Every run with its roofs as a configuration of its own, in the order they were made."""
     if study.runs.empty:
         return []
-    steps = study.points[study.points["grain"].eq("step")] if len(study.points) else study.points
-    by_run = {str(row["run_id"]): row for row in records(steps.sort_values("provenance"))[::-1]}
+    steps = read_steps(study.points)
     of_run = {run_id: case for case in cases(study) for run_id in case.run_ids}
     return [
-        replace(of_run[run_id], run=row, step=by_run.get(run_id, {}))
+        replace(of_run[run_id], run=row, step=steps.get(run_id, {}))
         for row in records(study.runs)
         if (run_id := str(row["run_id"]))
     ]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.findings import NO_BOUND, OVERLAPS, SYSTEM
-from ridgeline.machine.passport import ONE_CORE, Ceiling
+from ridgeline.machine.passport import ONE_CORE
 from ridgeline.report.configurations import (
     WORK,
     Case,
@@ -367,41 +367,37 @@ def _ceiling_rows(machine: Machine) -> list[dict[str, Any]]:
     published = {**sheet.flats, **sheet.bandwidth} if sheet else {}
     about = {"env": roofs.env, "device": roofs.device, "measured_at": roofs.measured_at,
              "is_quick": roofs.is_quick}  # fmt: skip
-    values = [
-        *(("compute", name, name, rate, flat_unit(name)) for name, rate in roofs.flats.items()),
-        *(("bandwidth", name, name.upper(), rate, "B/s") for name, rate in roofs.bandwidth.items()),
+    rates = [("compute", name, name, si(rate, flat_unit(name)), rate)
+             for name, rate in roofs.flats.items()]  # fmt: skip
+    rates += [("bandwidth", name, name.upper(), si(rate, "B/s"), rate)
+              for name, rate in roofs.bandwidth.items()]  # fmt: skip
+    rates += [("launch", name, f"launch: {name}", format_time(each_s), each_s)
+              for name, each_s in roofs.launch_s.items()]  # fmt: skip
+    return [
+        about
+        | {
+            "kind": kind,
+            "roof": roof,
+            "rate": words,
+            "time_s" if kind == "launch" else "rate_per_s": value,
+            "of_datasheet": value / published[name] if published.get(name) else None,
+            **_ceiling_source(machine, kind, name, value),
+        }
+        for kind, name, roof, words, value in rates
     ]
-    rows = [
-        {"kind": kind, "roof": roof, "rate_per_s": rate, "rate": si(rate, unit),
-         "of_datasheet": rate / published[name] if published.get(name) else None,
-         **_ceiling_source(machine, kind, name, rate)}
-        for kind, name, roof, rate, unit in values
-    ]  # fmt: skip
-    rows += [
-        {"kind": "launch", "roof": f"launch: {name}", "time_s": each_s, "rate": format_time(each_s),
-         **_ceiling_source(machine, "launch", name, each_s)}
-        for name, each_s in roofs.launch_s.items()
-    ]  # fmt: skip
-    return [about | row for row in rows]
 
 
 def _ceiling_source(machine: Machine, kind: str, name: str, value: float) -> dict[str, Any]:
     """Where a roof is from; a user-supplied roof may replace one that the passport has, too."""
-    for ceiling in machine.passport.ceilings if machine.passport else ():
-        is_here = ceiling.kind == kind and ceiling.device == machine.roofs.device
-        if is_here and ceiling.best == value and _ceiling_name(ceiling) == name:
-            clock_hz = ceiling.conditions.clock_hz
-            return {"source": "measured", "clock_hz": clock_hz, "how": ceiling.how}
+    for c in machine.passport.ceilings if machine.passport else ():
+        names = {"compute": f"{c.precision} {c.path}", "bandwidth": c.level, "launch": c.what}
+        is_here = c.kind == kind and c.device == machine.roofs.device
+        if is_here and c.best == value and names[kind] == name:
+            return {"source": "measured", "clock_hz": c.conditions.clock_hz, "how": c.how}
     source = machine.roofs.source
     if source == ONE_CORE:  # and not among those that were measured
         source = "scaled"
     return {"source": source, "clock_hz": machine.roofs.clock_hz if source == "measured" else None}
-
-
-def _ceiling_name(ceiling: Ceiling) -> str:
-    if ceiling.kind == "compute":
-        return f"{ceiling.precision} {ceiling.path}"
-    return str(ceiling.level if ceiling.kind == "bandwidth" else ceiling.what)
 
 
 def formatted(table: pd.DataFrame, columns: Sequence[Column]) -> list[list[str]]:

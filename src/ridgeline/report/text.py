@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Item = TypeVar("Item")
 MOST_LISTED = 6
 
 
@@ -62,6 +63,14 @@ def no_rows() -> pd.DataFrame:
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of a table, as mappings."""
     return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
+
+
+def group_by(items: Iterable[Item], keys: Iterable[Hashable]) -> dict[Any, list[Item]]:
+    """Items by their keys, in the order of first appearance."""
+    groups: dict[Any, list[Item]] = {}
+    for item, same in zip(items, keys, strict=True):
+        groups.setdefault(same, []).append(item)
+    return groups
 
 
 def number(value: Any) -> float | None:
