@@ -127,7 +127,6 @@ def test_machines_have_their_roofs_and_datasheets(tmp_path: Path) -> None:
     assert got["machines"][1] == {
         "title": "small",
         "device": "cpu",
-        "device_name": "",
         "source": "given",
         "measured_at": "",
         "compute": {"fp32 matrix": 200000000000, "fp32 vector": 200000000000},

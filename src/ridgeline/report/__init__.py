@@ -16,6 +16,5 @@ compare_runs.py         one configuration on two sides, with intervals and a tes
 comparison.py           the result as a record, as JSON, as text
 notebook.py             a notebook that reloads the data
 figures/, page/         drawn with matplotlib; one HTML file
-roofs_text.py           the roofs of a machine in characters
 markup.py, text.py      escaping, templates; plurals, rows
 """
