@@ -132,7 +132,7 @@ def test_a_capture_has_a_mark_of_its_own_in_the_legend(tmp_path: Path) -> None:
         ["model or capture", "resnet50", "RN50 amp", "precision", "amp", "mark",
          "counted from the graph (static)", "hardware counters", cross,
          "bytes: moved … fused"],
-        ["capture", "RN50 amp", "mark", cross],
+        ["model or capture", "RN50 amp", "mark", cross],
     ]  # fmt: skip
 
 

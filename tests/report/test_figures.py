@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,6 +33,7 @@ from ridgeline.report.figures.views import (
     safe_name,
     short_device,
     short_name,
+    shorten_name,
 )
 from ridgeline.report.study import Machine, Study
 from ridgeline.roofline.points import COLUMNS
@@ -346,7 +348,7 @@ def test_repeats_are_one_mark_with_their_range() -> None:
     assert list(mark.get_ydata()) == [5e13]
     (bar,) = lines(drawing, "repeats")
     assert sorted(bar.get_ydata()) == [2e13, 1e14]
-    assert "1 configuration under the roofs of a GPU." in drawing.caption
+    assert "1 configuration on a GPU." in drawing.caption
 
 
 def crowded() -> Study:
@@ -430,9 +432,7 @@ def test_error_bars_by_hand() -> None:
     ]))  # fmt: skip
     table = times.rates_by_batch(runs)
 
-    assert table[["batch_size", "rate", "repeats"]].to_numpy().tolist() == [
-        [8, 400.0, 3], [16, 1600.0, 1],
-    ]  # fmt: skip
+    assert table[["batch_size", "rate"]].to_numpy().tolist() == [[8, 400.0], [16, 1600.0]]
     assert table["low"].tolist() == pytest.approx([8 / 0.05, 16 / 0.0125])
     assert table["high"].tolist() == pytest.approx([8 / 0.008, 16 / 0.008])
 
@@ -482,7 +482,9 @@ def test_intensity_by_level() -> None:
 def test_machines_share_a_picture() -> None:
     drawing = drawn(steps.draw_machines, list_views(two_machines()))
     assert {line.get_color() for line in lines(drawing, "roof")} == {"#0072B2", "#D55E00"}
-    assert "3 steps on 2 machines" in drawing.caption
+    assert re.findall(r"(\d steps?) on (.*?)\. L", drawing.caption) == [
+        ("2 steps", "a GPU"), ("1 step", "a"),
+    ]  # fmt: skip
 
 
 INFER: Any = {"mode": "infer"}
@@ -492,8 +494,10 @@ TITLES = [
     (steps.draw_steps, study([run("b", **INFER)], [point("b", **INFER)]),
      "a GPU: inference steps"),
     (steps.draw_layers, two_machines(),  # of the slowest run
-     "2 layers of net, fp32, 16 on a GPU; the slowest, conv1, takes 4.00 ms (40.0 % of the step)"),
-    (steps.draw_kernels, two_machines(), "1 kernel of net, fp32, 16 on a GPU (1 launch)"),
+     "2 layers of net, fp32, 16 on a GPU. Longest: conv1 of net, fp32, 16 (4.00 ms, 20.0 % of the"
+     " possible). Bound by compute: 2."),
+    (steps.draw_kernels, two_machines(),
+     "1 kernel of net, fp32, 16 (1 launch) on a GPU. Longest: gemm of net, fp32, 16 (1.00 ms"),
     (times.draw_runtimes, study([run("a")], []),  # one time is no range
      "Step times: 10.0 ms (net, fp32, 8, train, a GPU)."),
 ]  # fmt: skip
@@ -547,7 +551,7 @@ def test_two_sizes_of_a_model_have_their_phases_and_lines_apart() -> None:
     view = only_view(study(runs, points))
 
     assert "The phases of 2 training steps" in drawn(steps.draw_phases, view).caption
-    assert "2 settings on a GPU with growing batch." in drawn(steps.draw_trajectories, view).caption
+    assert "2 settings with growing batch" in drawn(steps.draw_trajectories, view).caption
     assert times.rates_by_batch(view.runs)["setting"].tolist() == [
         "hidden=64", "hidden=64", "hidden=1024", "hidden=1024",
     ]  # fmt: skip
@@ -611,12 +615,9 @@ def test_file_names_are_safe(text: str, safe: str) -> None:
 
 
 def test_short_texts() -> None:
-    assert steps.shorten_name("layer1.0.conv1") == "layer1.0.conv1"
-    assert (
-        steps.shorten_name("encoder.layers.11.self_attention.out_proj")
-        == "…self_attention.out_proj"
-    )
-    assert steps.shorten_name("void cutlass::gemm::Kernel<float, 3>(int)") == "Kernel"
+    assert shorten_name("layer1.0.conv1") == "layer1.0.conv1"
+    assert shorten_name("encoder.layers.11.self_attention.out_proj") == "…self_attention.out_proj"
+    assert shorten_name("void cutlass::gemm::Kernel<float, 3>(int)") == "Kernel"
     assert short_device("Intel(R) Xeon(R) Gold 6248R CPU @ 3.00GHz") == "Intel Xeon Gold 6248R"
     assert [prefixed(v) for v in (0, 2e11, 50, 1e15)] == ["0", "200 G", "50", "1 P"]
     assert [prefixed(v, "s") for v in (1e-3, 2.0, 5e-6)] == ["1 ms", "2 s", "5 µs"]

@@ -238,13 +238,6 @@ def test_every_cause_has_an_explanation_and_a_row_here() -> None:
         ("void cutlass::device_kernel<flash::FlashAttnFwdSm90<Gemm>>(Params)", "attention"),
         ("void cutlass::Kernel2<Unheard<layout::NoPermute>>(Params)", "product"),
         ("void at::reduce_kernel<512, 1, at::ReduceOp<float, at::NormTwoOps<float>>>", "norm"),
-        (
-            "_ZN17cutlass__5x_cudnn6KernelINS_4conv6kernel23ImplicitGemmConvolutionINS1_11thread"
-            "blockENSO_9NoPermuteELb0EEEEvNT_6ParamsE",
-            "product",
-        ),
-        ("_ZN7cutlass13device_kernelIN5flash17FlashAttnFwdSm90INS_4gemmI", "attention"),
-        ("_Z8fmha_fwd12GemmPadding_", "attention"),
     ],
 )
 def test_families_by_name(name: str, wanted: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ridgeline.errors import RidgelineError
@@ -125,15 +125,6 @@ class Machines:
         return next(
             (self.user_roofs[name] for name in names if name in self.user_roofs), self.everywhere
         )
-
-    def user_bounds(self) -> dict[str, Collection[str]]:
-        """By machine, which of its roofs the user gave: `compute`, `dram`."""
-        bounds: dict[str, Collection[str]] = {}
-        for machine in self.machines.values():
-            chosen = self._user_roofs(machine)
-            if chosen is not None:
-                bounds[machine.env] = {*(["compute"] if chosen.flats else []), *chosen.bandwidth}
-        return bounds
 
     def bases(self) -> list[str]:
         """How ceilings of some threads were found, machine by machine."""

@@ -33,8 +33,6 @@ _PARAMETERS = re.compile(  # of a function, not numbers among template arguments
     r"(?<=[\w>])\((?:int|T\d|const|unsigned|at::|long|float|__half|cudnn).*$"
 )
 _FRAME = re.compile(r"(?:^|::)cutlass\w*::(?:device_kernel|kernel2?)$", re.IGNORECASE)
-_BEFORE_NAMES = re.compile(r"(?:_Z)?(?P<nested>N[rVK]*)?(?:St|S[0-9A-Z]*_)?")
-_SIZE = re.compile(r"[1-9]\d{0,3}")
 _NAMELESS = re.compile(r"^void |<unnamed>::|\(anonymous namespace\)::")
 OTHER = "other"
 LONGEST = 90
@@ -53,7 +51,7 @@ def family(kernel: str) -> str:
 
 def _list_texts(kernel: str) -> tuple[str, ...]:
     """What to file a kernel by, the first that says something: function, argument, all of it."""
-    function = _drop_parameters(_demangle(kernel))
+    function = _drop_parameters(demangle(kernel) if kernel.startswith("_Z") else kernel)
     own, _, arguments = function.partition("<")
     argument = arguments.partition("<")[0]
     if _FRAME.search(own):
@@ -65,30 +63,6 @@ def _match_family(text: str) -> str:
     if _SPLIT_PRODUCT.search(text):  # a product that leaves partial sums, not their reduction
         return "product"
     return next((name for name, pattern in _PATTERNS.items() if pattern.search(text)), OTHER)
-
-
-def _demangle(kernel: str) -> str:
-    """`a::Kernel<b::Gemm<…` of a mangled name, the rest as it is where no library can read it."""
-    name = demangle(kernel) if kernel.startswith("_Z") else kernel
-    if not name.startswith("_Z"):
-        return name
-    own, rest = _read_names(name)
-    if not rest.startswith("I"):
-        return own or name
-    argument, rest = _read_names(rest[1:])
-    return f"{own}<{argument}<{rest}"
-
-
-def _read_names(mangled: str) -> tuple[str, str]:
-    """`a::b`, and what follows, of `N1a1b…`: names with their lengths before them."""
-    start = _BEFORE_NAMES.match(mangled)
-    assert start is not None  # it matches nothing, too
-    names, rest = list[str](), mangled[start.end() :]
-    while (size := _SIZE.match(rest)) and (start["nested"] or not names):
-        end = size.end() + int(size[0])
-        names.append(rest[size.end() : end])
-        rest = rest[end:]
-    return "::".join(names), rest
 
 
 def _drop_parameters(kernel: str) -> str:

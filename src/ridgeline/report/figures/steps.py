@@ -10,7 +10,6 @@ reach.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -33,20 +32,19 @@ from ridgeline.report.figures.style import (
 )
 from ridgeline.report.figures.views import (
     MachineView,
-    count_bounds,
     count_steps,
-    describe_flags,
+    describe_points,
     describe_undrawn,
     filter_drawable,
-    join_sentences,
     name_colours,
     select_steps,
     short_name,
+    shorten_name,
 )
 from ridgeline.report.text import counted, listed
 from ridgeline.roofline.points import CAPTURE
 from ridgeline.roofline.roofs import LEVELS, Roofs
-from ridgeline.units import format_percent, format_ratio, format_time, si
+from ridgeline.units import format_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,9 +56,7 @@ MOST_TRAJECTORIES = 10
 MOST_MACHINES = 7
 MACHINES_HEADING = "Steps under the roofs of several machines"
 MOST_NAMED = 8  # layers or kernels
-MOST_KINDS = 7
 MOST_DRAWN = 1_000  # layers or kernels in one picture
-LONGEST_NAME = 24
 SMALLEST_PT, LARGEST_PT = 3.0, 11.0
 LEVEL_MARKS = {"dram": "o", "l3": "s", "l2": "D", "l1": "^"}
 MOST_STEPS = 6  # with their levels
@@ -75,8 +71,8 @@ def draw_view(
     points: pd.DataFrame,
     marks: Sequence[Mark],
     groups: Groups,
-    sentences: Sequence[str],
-    *,
+    text: str,
+    *notes: str,
     entries: Sequence[Entry] = (),
     levels: Sequence[str] = ("dram",),
     **more: Any,
@@ -87,7 +83,7 @@ def draw_view(
     ceilings = [*names, *levels]
     legend = [*groups, ("mark", [*entries, *legend_of_marks(marks)])]
     axes = draw_roofline(heading, view.roofs_label(ceilings), [roofs], marks, legend, **more)
-    caption = join_sentences(*sentences, describe_flags(points))
+    caption = describe_points(text, view, points, *notes)
     return Drawing(axes=axes, title=view.title(heading, ceilings), caption=caption)
 
 
@@ -113,22 +109,9 @@ def draw_steps(view: MachineView) -> Drawing | None:
     ]
     modes = listed(word for mode, word in MODES.items() if points["mode"].eq(mode).any())
     kinds = [f"{modes} steps"] if modes else []
-    numbers = (
-        (points.loc[~is_capture, "configuration"].nunique(), "configuration"),
-        (int(is_capture.sum()), "capture"),
-    )
-    counts = listed(counted(number, what) for number, what in numbers if number)
-    best = points.nlargest(1, "attained_flops_per_s").iloc[0]
-    of_roof = f"; {format_percent(best['efficiency'])} of the possible" * bool(best["bound"])
-    sentences = [
-        f"{counts} under the roofs of {view.device}.",
-        f"The highest rate is {si(best['attained_flops_per_s'], 'FLOP/s')}"
-        f" ({short_name(best, with_precision=True)}{of_roof}).",
-        count_bounds(points[points["is_first"]]),
-        SUM_OF_KERNELS if is_capture.any() else "",
-    ]
     heading = f"{view.device}: {listed([*kinds, *(['captures'] if is_capture.any() else [])])}"
-    return draw_view(view, heading, points, marks, groups, sentences)
+    return draw_view(view, heading, points, marks, groups, count_steps(points, "configuration"),
+                     SUM_OF_KERNELS if is_capture.any() else "")  # fmt: skip
 
 
 def find_repeat_ranges(view: MachineView) -> dict[Any, tuple[float, float]]:
@@ -170,24 +153,13 @@ def draw_trajectories(view: MachineView) -> Drawing | None:
         ("line", [(sample(line=MODE_LINES.get(mode, "-")), f"{mode}; number: batch")
                   for mode in dict.fromkeys(points["mode"])]),
     ]  # fmt: skip
-    best = max(shown, key=lambda one: one["attained_flops_per_s"].iloc[-1]
-               / one["attained_flops_per_s"].iloc[0])  # fmt: skip
-    ends = [f"{si(end['attained_flops_per_s'], 'FLOP/s')} at batch {end['batch_size']:.0f}"
-            for _, end in best.iloc[[0, -1]].iterrows()]  # fmt: skip
-    first, of_all = best.iloc[0], f"{len(shown)} of " * (len(shown) < len(every))
-    sentences = [
-        f"{of_all}{counted(len(every), 'setting')} on {view.device} with growing batch."
-        f" {first['model']} ({first['precision']}, {first['mode']}) goes from"
-        f" {' to '.join(ends)}."
-    ]
     return draw_view(view, f"{view.device}: steps as the batch grows", points, marks, groups,
-                     sentences, curves=curves, most=len(marks))  # fmt: skip
+                     f"{counted(len(shown), 'setting')} with growing batch", curves=curves,
+                     most=len(marks))  # fmt: skip
 
 
 def draw_machines(views: Sequence[MachineView]) -> Drawing | None:
     """The highest roof that was used on each machine, its fp32, its DRAM, and its steps."""
-    import pandas as pd
-
     pairs = [(view, filter_drawable(select_steps(view)))
              for view in views if view.roofs.is_known]  # fmt: skip
     pairs = [(view, points) for view, points in pairs if len(points)][:MOST_MACHINES]
@@ -195,7 +167,7 @@ def draw_machines(views: Sequence[MachineView]) -> Drawing | None:
         return None
     colour = colours(view.name for view, _ in pairs)
     shape = marks_by_name(model for _, points in pairs for model in points["model"])
-    marks, sets, labels, best = [], [], [], []
+    marks, sets, labels, captions = [], [], [], []
     for view, points in pairs:
         marks += [
             make_mark(point, colour=colour[view.name], marker=shape[point["model"]],
@@ -206,9 +178,7 @@ def draw_machines(views: Sequence[MachineView]) -> Drawing | None:
         ends = list(dict.fromkeys([*names[:1], *names[-1:]]))
         sets.append(RoofSet(roofs=view.roofs, names=ends, colour=colour[view.name]))
         labels.append(f"{view.device}: {view.roofs_label([*ends, 'dram']).partition(';')[0]}")
-        row = points.nlargest(1, "attained_flops_per_s").iloc[0]
-        best.append(f"{view.device} reaches {si(row['attained_flops_per_s'], 'FLOP/s')}"
-                    f" ({short_name(row, with_precision=True)})")  # fmt: skip
+        captions.append(describe_points(count_steps(points), view, points))
     groups = [
         ("machine", legend_lines({view.device: colour[view.name] for view, _ in pairs})),
         ("model", legend_marks(shape)),
@@ -216,12 +186,7 @@ def draw_machines(views: Sequence[MachineView]) -> Drawing | None:
     ]
     subtitle = "; ".join(labels)
     axes = draw_roofline(MACHINES_HEADING, subtitle, sets, marks, groups, height_in=4.8)
-    every = pd.concat([points for _, points in pairs])
-    caption = join_sentences(
-        f"{count_steps(every)} on {counted(len(pairs), 'machine')}: {'; '.join(best)}.",
-        describe_flags(every),
-    )
-    return Drawing(axes=axes, title=f"{MACHINES_HEADING} ({subtitle})", caption=caption)
+    return Drawing(axes=axes, title=f"{MACHINES_HEADING} ({subtitle})", caption=" ".join(captions))
 
 
 # ---------------------------------------------------------------- layers and kernels
@@ -245,10 +210,10 @@ def _draw_scope(view: MachineView, scope: str) -> Drawing | None:
         return None
     every = every[every["run_id"].eq(whole["run_id"])]
     points = filter_drawable(every).nlargest(MOST_DRAWN, "time_s")
-    kind = _find_kinds(points)
-    colour, longest_s = colours(kind.value_counts().index), points["time_s"].max()
+    kind = points["kind"].mask(points["kind"].eq(""), "other")
+    colour, longest_s = colours(kind), float(points["time_s"].max())
     marks = [
-        make_mark(point, colour=colour[kind.loc[index]], marker="o",
+        make_mark(point, colour=colour[str(point["kind"] or "other")], marker="o",
                   text=shorten_name(str(point["name"])),
                   size_pt=SMALLEST_PT
                   + (LARGEST_PT - SMALLEST_PT) * (point["time_s"] / longest_s) ** 0.5)
@@ -256,19 +221,12 @@ def _draw_scope(view: MachineView, scope: str) -> Drawing | None:
     ]  # fmt: skip
     size = (sample(marker="o", is_filled=False, size=LARGEST_PT),
             f"size: time, at most {format_time(longest_s)}")  # fmt: skip
-    name, slowest = short_name(whole, with_precision=True), points.iloc[0]
-    once = points.sort_values("provenance").drop_duplicates("name") if scope == "layer" else points
-    launches = int(points["launches"].fillna(1).sum())
+    name, launches = short_name(whole, with_precision=True), int(points["launches"].fillna(1).sum())
     how = f" ({counted(launches, 'launch', 'launches')})" if scope == "kernel" else ""
-    sentences = [
-        f"{counted(len(once), scope)} of {name} on {view.device}{how}; the slowest,"
-        f" {shorten_name(str(slowest['name']))}, takes {format_time(slowest['time_s'])}"
-        f" ({format_percent(slowest['time_s'] / whole['time_s'])} of the {whole['grain']}).",
-        describe_undrawn(every) if scope == "kernel" else "",
-        count_bounds(once),
-    ]
+    number = len(points) if scope == "kernel" else points["name"].nunique()
     return draw_view(view, f"{view.device}: {scope}s of {name}", points, marks,
-                     [("kind", legend_lines(colour))], sentences, entries=[size],
+                     [("kind", legend_lines(colour))], f"{counted(number, scope)} of {name}{how}",
+                     describe_undrawn(every) if scope == "kernel" else "", entries=[size],
                      most=MOST_NAMED)  # fmt: skip
 
 
@@ -280,25 +238,6 @@ def _find_slowest(view: MachineView, parts: pd.DataFrame) -> Any | None:
         if len(steps):
             return steps.iloc[-1]
     return None
-
-
-def _find_kinds(points: pd.DataFrame) -> Any:
-    """The kind of each layer or kernel, the rare kinds as one."""
-    kind = points["kind"].where(points["kind"].ne(""), "other")
-    time_s = points["time_s"].groupby(kind).sum().sort_values(ascending=False)
-    common = time_s.index[: MOST_KINDS - 1] if len(time_s) > MOST_KINDS else time_s.index
-    return kind.where(kind.isin(common), "other")
-
-
-def shorten_name(name: str) -> str:
-    """A layer's or a kernel's name, short enough to stand at its mark."""
-    name = re.sub(r"<.*", "", name).split("::")[-1].removeprefix("void ").strip()
-    if len(name) <= LONGEST_NAME:
-        return name
-    parts = name.split(".")
-    while len(parts) > 1 and len(".".join(parts)) >= LONGEST_NAME:
-        parts = parts[1:]
-    return "…" + ".".join(parts)[-LONGEST_NAME + 1 :]
 
 
 # ---------------------------------------------------------------- memory levels
@@ -328,18 +267,12 @@ def draw_levels(view: MachineView) -> Drawing | None:
         (name_colours(points), legend_lines(colour)),
         ("memory level", legend_marks({level.upper(): LEVEL_MARKS[level] for level in levels})),
     ]
-    example = ", ".join(f"{format_ratio(intensity, 'FLOP/B')} at {level.upper()}"
-                        for level, intensity in known[points.index[0]].items())  # fmt: skip
     notes = [note for run_id in points["run_id"] for note in view.notes.get(run_id, ())]
-    sentences = [
-        f"{count_steps(points)} on {view.device}, each with a mark for every memory level whose"
-        f" bytes are known: {short_name(points.iloc[0], with_precision=True)} has {example}.",
-        count_bounds(points[points["is_first"]]),
-        f"{BULK_COPIES}." if BULK_COPIES in notes else "",
-    ]
     shown = [level for level in LEVELS if level in levels or level in view.roofs.bandwidth]
     return draw_view(view, f"{view.device}: bytes at each memory level", points, marks, groups,
-                     sentences, levels=shown, curves=curves)  # fmt: skip
+                     f"{count_steps(points)} with their memory levels",
+                     f"{BULK_COPIES}." if BULK_COPIES in notes else "", levels=shown,
+                     curves=curves)  # fmt: skip
 
 
 def level_intensities(point: Any) -> dict[str, float]:
@@ -397,19 +330,8 @@ def draw_phases(view: MachineView) -> Drawing | None:
          [(sample(marker=marker, size=size_pt), f"{name}, on its roof")
           for name, (marker, size_pt) in HALVES.items() if marker in used]),
     ]  # fmt: skip
-    slowest = timed.nlargest(1, "time_s").iloc[0]
-    same = timed[timed["run_id"].eq(slowest["run_id"])].sort_values("provenance", kind="stable")
-    texts = [
-        f"{row['phase']} {format_time(row['time_s'])} ({format_percent(row['efficiency'])} of its"
-        " roof)"
-        for _, row in same.drop_duplicates("phase").iterrows()  # by counters, where there are
-    ]
-    sentences = [
-        f"The phases of {counted(timed['run_id'].nunique(), 'training step')} on {view.device}."
-        f" {short_name(slowest, with_precision=True)}: {', '.join(texts)}."
-    ]
     return draw_view(view, f"{view.device}: the phases of training", timed, [*marks, *halves],
-                     groups, sentences)  # fmt: skip
+                     groups, f"The phases of {count_steps(timed, 'training step')}")  # fmt: skip
 
 
 def _find_largest_batches(points: pd.DataFrame) -> list[Any]:

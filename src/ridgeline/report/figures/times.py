@@ -45,10 +45,8 @@ from ridgeline.report.figures.style import (
 )
 from ridgeline.report.figures.views import (
     MachineView,
-    count_bounds,
     count_steps,
-    describe_flags,
-    join_sentences,
+    describe_points,
     select_steps,
     short_name,
 )
@@ -99,14 +97,7 @@ def draw_times(view: MachineView) -> Drawing | None:
     ]
     labels = draw_marks(axes, [*marks, *others], curves, groups)
     _add_labels(labels, marks, decades)
-    row = points.nsmallest(1, "efficiency").iloc[0]
-    caption = join_sentences(
-        f"{count_steps(points)} on {view.device} by the least time of their arithmetic"
-        f" and of their bytes. {short_name(row, with_precision=True)} is furthest from its floor:"
-        f" {format_time(row['time_s'])} measured, {format_time(row['floor_s'])} needed.",
-        count_bounds(points[points["is_first"]]),
-        describe_flags(points),
-    )
+    caption = describe_points(count_steps(points), view, points)
     return Drawing(axes=axes, title=view.title(heading, ceilings), caption=caption)
 
 
@@ -156,13 +147,14 @@ def _add_labels(labels: Labels, marks: list[Mark], decades: list[float]) -> None
     corners = {"bound by compute": (low * 1.15, high / 1.3, 1),
                "bound by memory": (high / 1.15, low * 1.3, -1)}  # fmt: skip
     for text, (x, y, away) in corners.items():
-        labels.write(text, (x, y), partial(_find_corner, away), color=GREY, weight="bold")
+        spots = partial(_shift_text, away)
+        labels.write(text, (x, y), spots, color=GREY, weight="bold")
     label_marks(labels, marks)
     for time_s in decades:
         labels.write(prefixed(time_s, "s"), (time_s, time_s), labels.around(1.0), color=GREY)
 
 
-def _find_corner(away: int, width: float, height: float) -> list[tuple[float, float]]:
+def _shift_text(away: int, width: float, _height: float) -> list[tuple[float, float]]:
     return [(away * width / 2, 0.0)]
 
 
@@ -219,9 +211,8 @@ def rates_by_batch(runs: pd.DataFrame) -> pd.DataFrame:
     same = table.groupby("configuration", sort=False)
     chosen = table[table["is_chosen"]].set_index("configuration")
     settings = same[["model", "precision", "batch_size", "setting", "mode"]].first()
-    return settings.assign(
-        rate=chosen["rate"], low=same["low"].min(), high=same["high"].max(), repeats=same.size()
-    ).reset_index(drop=True)
+    table = settings.assign(rate=chosen["rate"], low=same["low"].min(), high=same["high"].max())
+    return table.reset_index(drop=True)
 
 
 def _scale_rates(axes: Axes, rates: pd.DataFrame) -> None:
@@ -264,10 +255,8 @@ def draw_runtimes(views: Sequence[MachineView]) -> Drawing | None:
     texts = [f"{format_time(end['time_s'])} ({end['name']}, {end['device']})"
              for _, end in ends.iterrows()]  # fmt: skip
     left_out = len(times) - len(shown)
-    caption = join_sentences(
-        f"Step times: {' to '.join(dict.fromkeys(texts))}.",
-        f"The {left_out} shortest are left out." if left_out else "",
-    )
+    caption = f"Step times: {' to '.join(dict.fromkeys(texts))}."
+    caption += f" The {left_out} shortest are left out." * bool(left_out)
     return Drawing(axes=axes, title=RUNTIME_HEADING, caption=caption)
 
 

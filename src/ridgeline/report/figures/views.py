@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.report.configurations import (
@@ -23,7 +24,7 @@ from ridgeline.report.study import Machine, Study
 from ridgeline.report.text import counted, listed
 from ridgeline.roofline.points import CAPTURE
 from ridgeline.roofline.roofs import Roofs
-from ridgeline.units import si
+from ridgeline.units import format_percent, format_time, si
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +41,9 @@ ROOF_SOURCES = {
 }
 OTHER_SOURCES = {"measured": ", others as measured", "datasheet": ", others of the datasheet"}
 LONGEST_NAME = 80
+LONGEST_PART = 24
 LONGEST_DEVICE = 40
+PARTS = ("phase", "layer", "kernel")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,12 +152,9 @@ def _filter_runs(machine: Machine, study: Study) -> pd.Series:
 
 def _choose_name(machine: Machine, taken: set[str]) -> str:
     name = safe_name(machine.env)
-    if name.casefold() in taken:
-        name = safe_name(f"{name}-{machine.roofs.device}")
-    number, free = 2, name
-    while free.casefold() in taken:
-        free, number = f"{name}-{number}", number + 1
-    return free
+    others = (f"{name}-{number}" for number in count(2))
+    names = chain([name, safe_name(f"{name}-{machine.roofs.device}")], others)
+    return next(free for free in names if free.casefold() not in taken)
 
 
 def safe_name(text: str) -> str:
@@ -230,6 +230,12 @@ def short_name(row: Any, *, with_precision: bool = False) -> str:
     return ", ".join(part for part in parts if part)
 
 
+def shorten_name(name: str) -> str:
+    """A layer's or a kernel's name, short enough to stand at its mark."""
+    name = re.sub(r"<.*", "", name).split("::")[-1].removeprefix("void ").strip()
+    return name if len(name) <= LONGEST_PART else "…" + name[1 - LONGEST_PART :]
+
+
 def filter_drawable(points: pd.DataFrame) -> pd.DataFrame:
     """Those with an intensity and a rate."""
     return points[points["ai"].gt(0) & points["attained_flops_per_s"].gt(0)]
@@ -248,11 +254,35 @@ def select_steps(view: MachineView, *scopes: str) -> pd.DataFrame:
 # ---------------------------------------------------------------- captions
 
 
-def count_steps(points: pd.DataFrame) -> str:
+def describe_points(text: str, view: MachineView, points: pd.DataFrame, *more: str) -> str:
+    """A caption: what is shown, what takes longest, what bounds how many, and what is flagged.
+
+    What was counted both ways, from the graph and by counters, is one thing.
+    """
+    has_twin = points.duplicated(["run_id", "name", "phase"], keep=False)
+    once = points[points["provenance"].ne("static") | ~has_twin]
+    sentences = [
+        f"{text} on {view.device}.", describe_longest(once), count_bounds(once),
+        describe_flags(points), *more,
+    ]  # fmt: skip
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def count_steps(points: pd.DataFrame, step: str = "step") -> str:
     """`7 steps`, `1 capture`: one counted both ways is one step."""
-    is_capture = points[points["is_first"]]["mode"].eq(CAPTURE)
-    numbers = {"step": int((~is_capture).sum()), "capture": int(is_capture.sum())}
+    is_capture = points.drop_duplicates("configuration")["mode"].eq(CAPTURE)
+    numbers = {step: int((~is_capture).sum()), "capture": int(is_capture.sum())}
     return listed(counted(number, what) for what, number in numbers.items() if number)
+
+
+def describe_longest(points: pd.DataFrame) -> str:
+    """What takes most time, and how near to its roof it is."""
+    row = points.nlargest(1, "time_s").iloc[0]
+    part = f"{shorten_name(str(row['name']))} of " if row["grain"] in PARTS else ""
+    name = part + short_name(row, with_precision=True)
+    is_known = row["efficiency"] == row["efficiency"]
+    reached = f", {format_percent(row['efficiency'])} of the possible" if is_known else ""
+    return f"Longest: {name} ({format_time(row['time_s'])}{reached})."
 
 
 def count_bounds(points: pd.DataFrame) -> str:
@@ -282,10 +312,4 @@ def describe_undrawn(points: pd.DataFrame) -> str:
 
 def name_colours(points: pd.DataFrame) -> str:
     """Over the colours of a legend: what they stand for."""
-    is_capture = points["mode"].eq(CAPTURE)
-    kinds = ((~is_capture.all(), "model"), (is_capture.any(), "capture"))
-    return " or ".join(name for is_there, name in kinds if is_there)
-
-
-def join_sentences(*sentences: str) -> str:
-    return " ".join(sentence for sentence in sentences if sentence)
+    return "model or capture" if points["mode"].eq(CAPTURE).any() else "model"
