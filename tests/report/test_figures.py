@@ -97,10 +97,9 @@ def study(
 
 
 def phases(run_id: str, **more: Any) -> list[dict[str, Any]]:
-    """Three phases with a time, and the halves of backward without."""
+    """Three phases with a time, and half of backward without."""
     nan = float("nan")
-    times = {"forward": 0.003, "backward": 0.006, "input-grad": nan, "weight-grad": nan,
-             "optimizer": 0.001}  # fmt: skip
+    times = {"forward": 0.003, "backward": 0.006, "input-grad": nan, "optimizer": 0.001}
     return [
         point(run_id, grain="phase", phase=name, time_s=time_s, fused_bytes=nan, **more)
         for name, time_s in times.items()
@@ -458,20 +457,6 @@ def test_times_lie_on_a_line_parallel_to_the_diagonal() -> None:
     assert places["end"] == pytest.approx((0.005, 0.01))
 
 
-def test_halves_of_backward_are_ticks_on_their_roof() -> None:
-    memory, compute = (
-        steps.mark_half({"ai": ai, "peak_flops_per_s": 5e13, "phase": phase}, GPU, "black")
-        for ai, phase in ((2.0, "input-grad"), (50.0, "weight-grad"))
-    )
-    assert (memory.y, compute.y) == (8e12, 5e13)
-
-    drawing = drawn(steps.draw_phases, only_view(study([run("a")], phases("a"))))
-    assert len(lines(drawing, "mark")) == 3
-    assert len(lines(drawing, "half")) == 2
-    (legend,) = drawing.canvas.legends
-    assert "time not measured apart" in [text.get_text() for text in legend.get_texts()]
-
-
 def test_intensity_by_level() -> None:
     static = point("a", l2_bytes=200e9, least_bytes=50e9)
     assert steps.level_intensities(static) == {"dram": 20.0, "l2": 5.0}
@@ -508,18 +493,6 @@ def test_titles_and_captions(draw: Any, shown: Study, text: str) -> None:
     views = list_views(shown)
     drawing = drawn(draw, views if draw is times.draw_runtimes else views[0])
     assert text in f"{drawing.title}\n{drawing.caption}"
-
-
-def test_runtimes_of_the_same_configuration_stand_together() -> None:
-    both = [Machine(roofs=GPU), Machine(roofs=CPU)]
-    runs = [run("a", time_s=0.9, model="big"), run("b"), run("c", roofs=CPU, time_s=0.5)]
-    table = times.collect_times(list_views(study(runs, [], both)))
-
-    assert table[["name", "machine", "time_s"]].to_numpy().tolist() == [
-        ["net, fp32, 8, train", "gpu", 0.01],
-        ["net, fp32, 8, train", "cpu", 0.5],
-        ["big, fp32, 8, train", "gpu", 0.9],
-    ]
 
 
 def test_runtimes_are_named_by_what_differs_on_any_machine() -> None:

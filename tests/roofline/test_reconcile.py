@@ -19,8 +19,8 @@ from ridgeline.roofline.causes import (
     find_bytes_cause,
     find_flops_cause,
 )
-from ridgeline.roofline.kernel_names import family, short_kernel
 from ridgeline.roofline.reconcile import COLUMNS, reconcile
+from ridgeline.roofline.work import family, short_kernel
 
 DATA = Path(__file__).parent.parent / "data"
 OP_COLUMNS = ["path", "phase", "kind", "macs", "other_flops", "read_bytes", "written_bytes"]

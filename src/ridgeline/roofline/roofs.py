@@ -21,6 +21,7 @@ PATHS = ("matrix", "vector")
 LAUNCH_IN_ORDER = ("kernel", "eager dispatch", "parallel region")
 GRAPH = "graph replay"
 GIGA, TERA = 1e9, 1e12
+OF_OTHERS = "; other precisions scaled in the same way, other memory as on all cores"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,8 +185,8 @@ def _roofs_of_threads(roofs: Roofs, of_one: Sequence[Ceiling], threads: int, eve
     return replace(
         part_of,
         source=ONE_CORE if is_one else "interpolated",
-        basis=f"ceilings of {threads} of {every} threads: {', '.join([*shares, *bandwidth])} {how};"
-        " other precisions scaled in the same way, other memory as on all cores",
+        basis=f"ceilings of {threads} of {every} threads: {', '.join([*shares, *bandwidth])} {how}"
+        + OF_OTHERS * bool({*roofs.flats, *roofs.bandwidth} - {*shares, *bandwidth}),
         **_split_integers(flats),
         bandwidth=memory,
         **(_clocks(of_one) if is_one else {}),

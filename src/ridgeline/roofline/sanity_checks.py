@@ -33,7 +33,7 @@ ABOVE = {
     " attention), or the roof was measured at a lower clock",
     ("static", "dram"): "part of its data stayed in a cache, or operators were fused",
     ("static", "launch"): "several operators share a kernel, or the host is faster than it was",
-    ("counter", "compute"): "the roof is too low",
+    ("counter", "compute"): "the roof is too low: measure the machine again",
     ("counter", "dram"): "the roof is too low, or the time is of another run than the counters",
 }
 OTHER_UNIT = "; or times or counters are in another unit than they say"
@@ -69,8 +69,8 @@ def _check_roofs(points: pd.DataFrame) -> tuple[pd.Series, list[str]]:
     texts = []
     for provenance, bound, efficiency, source in rows.itertuples(index=False, name=None):
         cause = ABOVE.get((provenance, bound), ABOVE_ELSE)
-        if (provenance, bound) == ("counter", "compute"):
-            cause += f": {TOO_LOW.get(source, 'measure the machine again')}"
+        if provenance == "counter" and bound in ("compute", "dram") and source in TOO_LOW:
+            cause = f"the roof is too low: {TOO_LOW[source]}"
         if provenance == "counter" and efficiency > FAR:
             cause += OTHER_UNIT
         texts.append(f"{ABOVE_ITS} {bound} roof: {100 * (efficiency - 1):.0f} % faster than its"
@@ -137,16 +137,16 @@ def _find_outliers(line: dict[Any, float]) -> dict[int, str]:
     flags: dict[int, str] = {}
     while len(line) > 2:
         sizes = sorted(line)
-        beside = {mid: (low, high) for low, mid, high in zip(sizes, sizes[1:], sizes[2:],
+        neighbours = {mid: (low, high) for low, mid, high in zip(sizes, sizes[1:], sizes[2:],
                                                              strict=False)}  # fmt: skip
         expected = {
             mid: _interpolate(low, line[low], high, line[high], mid)
-            for mid, (low, high) in beside.items()
+            for mid, (low, high) in neighbours.items()
         }
         worst = max(expected, key=lambda size: abs(log(line[size] / expected[size])))
         if abs(log(line[worst] / expected[worst])) <= log(ENERGY_FACTOR):
             break
-        low, high = beside[worst]
+        low, high = neighbours[worst]
         flags[worst] = (
             f"{line.pop(worst):.3g} J per sample where batches {low} and {high} suggest"
             f" {expected[worst]:.3g}; likely cause: a wrong power reading: measure it again"

@@ -2,10 +2,6 @@
 
 Bytes: counters know those of every level. A static point knows them at the last cache, which all
 operators pass, and those that DRAM must deliver although the cache helps.
-
-Phases: forward, backward and optimizer have a time each. The two halves of backward have none: the
-gradient of the input and that of the weights are ticks on the roof, at the rate that they could
-reach.
 """
 
 from __future__ import annotations
@@ -15,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.captures.quantities import BULK_COPIES
-from ridgeline.report.figures.labels import VERTICAL, Curve, Mark, legend_of_marks, make_mark
+from ridgeline.report.figures.labels import Curve, Mark, legend_of_marks, make_mark
 from ridgeline.report.figures.rooflines import RoofSet, draw_roofline, roof_names
 from ridgeline.report.figures.style import (
     PALE,
@@ -43,7 +39,7 @@ from ridgeline.report.figures.views import (
 )
 from ridgeline.report.text import counted, listed
 from ridgeline.roofline.points import CAPTURE
-from ridgeline.roofline.roofs import LEVELS, Roofs
+from ridgeline.roofline.roofs import LEVELS
 from ridgeline.units import format_time
 
 if TYPE_CHECKING:
@@ -61,7 +57,6 @@ SMALLEST_PT, LARGEST_PT = 3.0, 11.0
 LEVEL_MARKS = {"dram": "o", "l3": "s", "l2": "D", "l1": "^"}
 MOST_STEPS = 6  # with their levels
 PHASE_MARKS = {"forward": ">", "backward": "<", "optimizer": "s"}
-HALVES = {"input-grad": (VERTICAL, 10.0), "weight-grad": ("x", 5.5)}
 MOST_TRAINED = 5  # steps with their phases
 
 
@@ -217,7 +212,7 @@ def _draw_scope(view: MachineView, scope: str) -> Drawing | None:
                   text=shorten_name(str(point["name"])),
                   size_pt=SMALLEST_PT
                   + (LARGEST_PT - SMALLEST_PT) * (point["time_s"] / longest_s) ** 0.5)
-        for index, point in points.iterrows()
+        for _, point in points.iterrows()
     ]  # fmt: skip
     size = (sample(marker="o", is_filled=False, size=LARGEST_PT),
             f"size: time, at most {format_time(longest_s)}")  # fmt: skip
@@ -305,9 +300,9 @@ def _mark_levels(point: Any, intensities: dict[str, float], colour: str, name: s
 def draw_phases(view: MachineView) -> Drawing | None:
     """Of each network and precision, the phases of its largest batch."""
     points = view.points[view.points["is_chosen"] & view.points["mode"].eq("train")]
-    points = points[points["grain"].eq("phase")]
+    points = points[points["grain"].eq("phase") & points["phase"].isin(PHASE_MARKS)]
     points = points[points["configuration"].isin(_find_largest_batches(points))]
-    timed = filter_drawable(points[points["phase"].isin(PHASE_MARKS)])
+    timed = filter_drawable(points)
     if timed.empty or not view.roofs.is_known:
         return None
     has_several = points["precision"].nunique() > 1
@@ -318,35 +313,16 @@ def draw_phases(view: MachineView) -> Drawing | None:
                   text=names[index] if point["phase"] == "backward" else "")
         for index, point in timed.iterrows()
     ]  # fmt: skip
-    untimed = points[points["phase"].isin(HALVES) & points["ai"].gt(0)]
-    halves = [mark_half(point, view.roofs, colour[names[index]])
-              for index, point in untimed.iterrows() if names[index] in colour]  # fmt: skip
-    halves = [half for half in halves if half.y > 0]
-    phases, used = set(timed["phase"]), {half.marker for half in halves}
-    groups = [
-        ("step", legend_lines(colour)),
-        ("phase", legend_marks({name: m for name, m in PHASE_MARKS.items() if name in phases})),
-        ("time not measured apart",
-         [(sample(marker=marker, size=size_pt), f"{name}, on its roof")
-          for name, (marker, size_pt) in HALVES.items() if marker in used]),
-    ]  # fmt: skip
-    return draw_view(view, f"{view.device}: the phases of training", timed, [*marks, *halves],
-                     groups, f"The phases of {count_steps(timed, 'training step')}")  # fmt: skip
+    phases = {name: m for name, m in PHASE_MARKS.items() if name in set(timed["phase"])}
+    groups = [("step", legend_lines(colour)), ("phase", legend_marks(phases))]
+    return draw_view(view, f"{view.device}: the phases of training", timed, marks, groups,
+                      f"The phases of {count_steps(timed, 'training step')}")  # fmt: skip
 
 
 def _find_largest_batches(points: pd.DataFrame) -> list[Any]:
     """Configurations, the largest batch of each network and precision; the slowest of them."""
-    timed = points[points["phase"].isin(PHASE_MARKS) & points["time_s"].notna()]
     by = ["network", "precision", "batch_size", "configuration"]
-    steps = timed.groupby(by)["time_s"].sum().reset_index()
+    steps = points[points["time_s"].notna()].groupby(by)["time_s"].sum().reset_index()
     steps = steps.sort_values(["batch_size", "time_s"], ascending=False)
     largest = steps.drop_duplicates(["network", "precision"]).sort_values("time_s")
     return list(largest["configuration"][-MOST_TRAINED:])
-
-
-def mark_half(point: Any, roofs: Roofs, colour: str) -> Mark:
-    """A half of backward, which has no time: on its roof, at its intensity."""
-    peaks = [float(point["peak_flops_per_s"]), roofs.bandwidth.get("dram", 0) * point["ai"]]
-    marker, size_pt = HALVES[point["phase"]]
-    return Mark(x=float(point["ai"]), y=min((peak for peak in peaks if peak > 0), default=0.0),
-                colour=colour, marker=marker, size_pt=size_pt, group="half")  # fmt: skip

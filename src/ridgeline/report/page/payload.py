@@ -36,8 +36,8 @@ from ridgeline.report.text import capped, number, records
 from ridgeline.report.views import repeat_command
 from ridgeline.roofline.causes import CAUSES
 from ridgeline.roofline.floors import flops_columns, roof_of
-from ridgeline.roofline.kernel_names import short_kernel
 from ridgeline.roofline.roofs import LEVELS, Roofs
+from ridgeline.roofline.work import short_kernel
 from ridgeline.store import MeasuredRun
 from ridgeline.units import format_percent, format_time, si
 
