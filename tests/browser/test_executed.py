@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.captures.files import PRODUCTS, STEP
-from tests.report.profiled import folder, kernels, profiled_folder, store_capture, store_profile
+from tests.report.profiled import profiled_folder, store_capture
 
 from ridgeline import import_capture
 from ridgeline.report.study import read_study
@@ -75,23 +75,6 @@ def test_kernels_and_captures(page: Any) -> None:
     assert "RN50" not in page.inner_text("#runs-body") + page.inner_text("#throughput-body")
 
 
-def test_levels_that_were_read_are_in_the_hierarchical_figure(page: Any) -> None:
-    page.select_option("#choose-view", "hierarchical")
-    page.select_option("#choose-grain", "kernel")
-    assert page.locator("#legend li").all_inner_texts() == ["DRAM", "L2", "L1"]
-
-
-def test_times_alone(opened: Opened, tmp_path: Path) -> None:
-    results = folder(tmp_path / "results")
-    store_profile(results, kernels()[["kernel", "launches", "time_s", "layer", "phase"]],
-                  tier="time", self_test=None)  # fmt: skip
-    page = opened(read_study(results))
-    told = page.inner_text("#executed-body")
-    assert "times only: no counter was read" in told
-    assert "NaN" not in told
-    assert "Model against executed" not in told
-
-
 def test_a_page_of_captures_alone(opened: Opened, tmp_path: Path) -> None:
     results = ResultsFolder(tmp_path / "results")
     store_capture(results)
@@ -139,14 +122,3 @@ def test_labels_of_roofs_cover_no_points(opened: Opened, tmp_path: Path) -> None
     assert not any(overlap(box, other) for box, other in combinations(boxes, 2))
     assert not any(overlap(box, mark) for box in boxes for mark in marks)
     assert page.inner_text("#roof-note") == ""
-
-
-def test_roofs_without_room_for_their_names_are_told(opened: Opened, tmp_path: Path) -> None:
-    results = ResultsFolder(tmp_path / "results")
-    import_capture(PRODUCTS, STEP, results=results.path)
-    page = opened(read_study(results), viewport={"width": 390, "height": 800})
-    labels = page.evaluate("ridgeline.roofLabels()")
-    left_out = [label["text"] for label in labels if not label.get("box")]
-    assert left_out
-    told = f"Roofs without room for their names: {'; '.join(left_out)}."
-    assert page.inner_text("#roof-note") == told

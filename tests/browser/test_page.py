@@ -124,15 +124,6 @@ def test_what_cannot_be_is_marked_with_its_likely_cause(opened: Opened) -> None:
     assert "above its dram roof" in page.inner_text("#layers-body")
 
 
-def test_a_run_can_be_chosen(opened: Opened) -> None:
-    page = opened(study())
-    first, second = page.locator("#choose-run option").all()[1:]
-    page.select_option("#choose-run", first.get_attribute("value"))
-    one = {mark["run"] for mark in marks(page)}
-    page.select_option("#choose-run", second.get_attribute("value"))
-    assert one != {mark["run"] for mark in marks(page)}
-
-
 @pytest.mark.parametrize(
     ("view", "count"),
     [
@@ -181,16 +172,6 @@ def test_zoom_drag_and_reset(opened: Opened) -> None:
     assert page.evaluate("ridgeline.span()") == whole
 
 
-def test_the_wheel_belongs_to_the_page_until_the_figure_is_clicked(opened: Opened) -> None:
-    page = opened(study())
-    drawn_again(page)
-    before = page.evaluate("ridgeline.span()")
-    hover(page, point_at(page, "classifier"))
-    page.mouse.wheel(0, 200)
-    drawn_again(page)
-    assert page.evaluate("ridgeline.span()") == before
-
-
 def test_five_thousand_kernels_stay_smooth(opened: Opened) -> None:
     page = opened(study(batches=(128,), kernel_count=5_000))
     choose(page, "grain", "kernel")
@@ -205,13 +186,6 @@ def test_five_thousand_kernels_stay_smooth(opened: Opened) -> None:
     # hovering draws nothing anew, and moving draws once a frame at most
     assert page.evaluate("ridgeline.draws()") == draws
     assert "static" not in page.inner_text("#details .source")
-
-
-def test_executed_flops_stand_beside_the_models(opened: Opened) -> None:
-    page = opened(study(batches=(128,), kernel_count=40))
-    row = page.locator("#executed-body tbody tr").first.inner_text()
-    assert row.startswith("step") and "33.3 TFLOP" in row
-    assert "No hardware counters" in opened(study()).inner_text("#executed-body")
 
 
 def test_a_model_may_be_called_like_a_script(opened: Opened) -> None:
@@ -325,16 +299,6 @@ def test_throughput_and_energy_are_drawn(opened: Opened) -> None:
     assert page.inner_text("#tip").startswith("batch 32: 1.4")
     assert page.locator("#energy-body tbody tr").count() == 3
     assert "NVML" in page.inner_text("#energy-body")
-
-
-def test_dark_and_light(opened: Opened) -> None:
-    page = opened(study(), color_scheme="dark")
-    paper = "getComputedStyle(document.body).backgroundColor"
-    assert page.evaluate(paper) == "rgb(20, 24, 29)"
-    page.click("#theme")
-    assert page.evaluate(paper) == "rgb(255, 255, 255)"
-    page.click("#theme")
-    assert page.evaluate(paper) == "rgb(20, 24, 29)"
 
 
 def test_paper_is_light_and_has_no_controls(opened: Opened) -> None:

@@ -15,7 +15,7 @@ from ridgeline.report.figures.steps import draw_steps
 from ridgeline.report.figures.style import in_style
 from ridgeline.report.figures.views import describe_undrawn, list_views
 from ridgeline.report.markdown import report_text
-from ridgeline.report.page.content import describe_captures, describe_machine
+from ridgeline.report.page import describe_captures, describe_machine
 from ridgeline.report.stored import names_of
 from ridgeline.report.study import read_study
 from ridgeline.roofline.roofs import BITS, user_roofs
@@ -85,22 +85,11 @@ def test_one_kernel_is_told_as_one(tmp_path: Path, launches: int, told: str) -> 
     assert [one["text"] for one in describe_captures(study)] == [told]
 
 
-def test_why_a_kernel_has_no_place() -> None:
-    # given a kernel of which all is known, and some of which something is not, or is nothing
-    nan = float("nan")
-    table = pd.DataFrame({
-        "run_id": ["a"] * 6,
-        "time_s": [1, nan, 1, 1, 1, 1],
-        "flops": [1, 1, nan, 0, 1, 1],
-        "dram_bytes": [1, nan, 1, 0, nan, 0],
-    })  # fmt: skip
-    # then each of them is counted once
+def test_kernels_without_a_place_are_counted() -> None:
+    nan = float("nan")  # given kernels of which an amount is not known, or is zero
+    table = pd.DataFrame({"ai": [1, nan, nan, 0], "attained_flops_per_s": [1, 1, nan, 0]})
     assert describe_undrawn(table) == (
-        "5 of all 6 have no place in it: 1 whose time is not known, 1 whose FLOPs are not known,"
-        " 1 without FLOPs, 1 whose DRAM traffic is not known and 1 without DRAM traffic."
-    )
-    assert describe_undrawn(table.iloc[2:4]) == (
-        "2 of all 2 have no place in it: 1 whose FLOPs are not known and 1 without FLOPs."
+        "3 of all 4 have no place in it: their time, FLOPs or DRAM traffic is zero or not known."
     )
     assert describe_undrawn(table[:1]) == ""
 
@@ -123,29 +112,19 @@ def test_a_capture_has_a_mark_of_its_own_in_the_legend(tmp_path: Path) -> None:
         ["model or capture", "resnet50", "RN50 amp", "precision", "amp", "mark",
          "counted from the graph (static)", "hardware counters", cross,
          "bytes: moved … fused"],
-        ["capture", "RN50 amp", "mark", cross],
+        ["model or capture", "RN50 amp", "mark", cross],
     ]  # fmt: skip
 
 
-def test_machines_under_the_same_user_roofs_share_a_picture(tmp_path: Path) -> None:
-    # given captures of two devices
+def test_a_file_holds_the_figure_of_one_machine(tmp_path: Path) -> None:
+    # given captures of two devices, under the same roofs
     results = ResultsFolder(tmp_path)
     store_capture(results, "one")
     store_capture(results, "other", device_name=None)
-    compute = dict.fromkeys(BITS, 810e12)
-    given = user_roofs("given", "", compute=compute, dram_bytes_per_s=3e12)
-    # when the same roofs are given for both, then one picture has both
-    study = read_study(results, everywhere=given)
-    figure = write_figure(study, tmp_path / "both.svg")
-    assert figure.title == "NVIDIA H200 and unnamed-device: captures (roofs as given)"
-    assert figure.caption.startswith(
-        "2 captures under the roofs of NVIDIA H200 and unnamed-device."
-    )
-    # and not when each has its own
-    apart = {"nvidia-h200": given, "unnamed-device": replace(given, bandwidth={"dram": 1e12})}
+    given = user_roofs("given", "", compute=dict.fromkeys(BITS, 810e12), dram_bytes_per_s=3e12)
     path = tmp_path / "both.svg"
     with pytest.raises(RidgelineError) as refused:
-        write_figure(read_study(results, user_roofs=apart), path)
+        write_figure(read_study(results, everywhere=given), path)
     assert str(refused.value) == (
         f"there are 2 figures of kind 'classic', one for each machine, and {path} is one file\n"
         "  hint: choose one machine: `ridgeline roofline nvidia-h200 …` or"

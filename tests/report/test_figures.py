@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,11 +13,18 @@ from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
+from matplotlib.transforms import Affine2D, Bbox
 
 from ridgeline.errors import RidgelineError
 from ridgeline.findings import COLUMNS as FINDING_COLUMNS
-from ridgeline.report.figures import KINDS, parts, steps, times, write_figures
-from ridgeline.report.figures.rooflines import both_rates, outline, roof_names
+from ridgeline.report.figures import KINDS, steps, times, write_figures, write_machine
+from ridgeline.report.figures.rooflines import (
+    RoofSet,
+    both_rates,
+    draw_machine,
+    outline,
+    roof_names,
+)
 from ridgeline.report.figures.style import Drawing, in_style, prefixed
 from ridgeline.report.figures.views import (
     MachineView,
@@ -25,6 +33,7 @@ from ridgeline.report.figures.views import (
     safe_name,
     short_device,
     short_name,
+    shorten_name,
 )
 from ridgeline.report.study import Machine, Study
 from ridgeline.roofline.points import COLUMNS
@@ -88,10 +97,9 @@ def study(
 
 
 def phases(run_id: str, **more: Any) -> list[dict[str, Any]]:
-    """Three phases with a time, and the halves of backward without."""
+    """Three phases with a time, and half of backward without."""
     nan = float("nan")
-    times = {"forward": 0.003, "backward": 0.006, "input-grad": nan, "weight-grad": nan,
-             "optimizer": 0.001}  # fmt: skip
+    times = {"forward": 0.003, "backward": 0.006, "input-grad": nan, "optimizer": 0.001}
     return [
         point(run_id, grain="phase", phase=name, time_s=time_s, fused_bytes=nan, **more)
         for name, time_s in times.items()
@@ -227,26 +235,33 @@ def test_what_is_asked_for_must_exist(tmp_path: Path) -> None:
         write_figures(two_machines(), tmp_path, formats=["bmp"])
 
 
-def test_the_ridge_is_a_vertex() -> None:
-    shape = outline(GPU, ["fp32 vector", "fp16 matrix"], (1, 1000))
+OUTLINES = [  # compute roofs, levels, lines, ridges
+    (GPU, ["fp32 vector", "fp16 matrix"], ("dram",),
+     [((1, 200), (4e12, 800e12)), ((200, 1000), (800e12, 800e12)), ((12.5, 1000), (50e12, 50e12))],
+     [(200, 800e12), (12.5, 50e12)]),
+    (GPU, ["fp16 matrix"], ("dram", "l2"),  # cache levels have slopes of their own
+     [((1, 200), (4e12, 800e12)), ((1, 100), (8e12, 800e12)), ((100, 1000), (800e12, 800e12))],
+     [(200, 800e12), (100, 800e12)]),
+    (Roofs(env="e", device="d", compute={"fp32 vector": 5.0}), ["fp32 vector"], ("dram",),
+     [((1, 1000), (5.0, 5.0))], []),
+]  # fmt: skip
 
-    assert [(line.xs, line.ys) for line in shape.lines] == [
-        ((1, 200, 1000), (4e12, 800e12, 800e12)),
-        ((12.5, 1000), (50e12, 50e12)),
-    ]
-    assert shape.ridges == ((200, 800e12), (12.5, 50e12))
-    half_known = Roofs(env="e", device="d", compute={"fp32 vector": 5.0})
-    assert [line.xs for line in outline(half_known, ["fp32 vector"], (1, 9)).lines] == [(1, 9)]
+
+@pytest.mark.parametrize(("roofs", "names", "levels", "expected", "ridges"), OUTLINES)
+def test_the_ridge_is_a_vertex(
+    roofs: Roofs, names: list[str], levels: tuple[str, ...], expected: Any, ridges: Any
+) -> None:
+    one = RoofSet(roofs=roofs, names=names, levels=levels)
+    assert [(line.xs, line.ys) for line in outline(one, (1, 1000))] == expected
+    assert one.ridges == ridges
 
 
 def test_the_drawn_roofs_have_it_too() -> None:
     drawing = drawn(steps.draw_steps, only_view(study([run("a")], [point("a", time_s=0.1)])))
 
-    (roof,) = lines(drawing, "roof")
-    assert 12.5 in roof.get_xdata()
-    (sheet,) = lines(drawing, "datasheet")
-    assert 12.0 in sheet.get_xdata()
-    assert sheet.get_linestyle() != "-"
+    assert [12.5 in line.get_xdata() for line in lines(drawing, "roof")] == [True, True]
+    assert [12.0 in line.get_xdata() for line in lines(drawing, "datasheet")] == [True, True]
+    assert {line.get_linestyle() for line in lines(drawing, "datasheet")} == {"--"}
     written = {text.get_text() for text in texts(drawing)}
     assert {"fp32 vector 50.0 (60.0) TFLOP/s", "DRAM 4.00 (5.00) TB/s", "ridge 12.5"} <= written
 
@@ -256,14 +271,8 @@ def test_roofs_that_nobody_measured_are_dashed() -> None:
     published = replace(view.machine, roofs=replace(view.roofs, source="datasheet"))
     drawing = drawn(steps.draw_steps, replace(view, machine=published))
 
-    (roof,) = lines(drawing, "roof")
-    assert roof.get_linestyle() != "-"
+    assert {line.get_linestyle() for line in lines(drawing, "roof")} == {"--"}
     assert lines(drawing, "datasheet") == []
-
-
-def test_cache_levels_have_slopes_of_their_own() -> None:
-    shape = outline(GPU, ["fp16 matrix"], (1, 1000), ("dram", "l2"))
-    assert [line.xs for line in shape.lines] == [(1, 200), (1, 100, 1000)]
 
 
 def test_only_roofs_that_matter() -> None:
@@ -323,9 +332,8 @@ def test_what_cannot_be_is_marked() -> None:
     (ring,) = lines(drawing, "flag")
     assert list(ring.get_xdata()) == [10.0]
     assert "!" in [text.get_text() for text in texts(drawing)]
-    assert (
-        "1 is marked with !: above its compute roof: 9 % faster than its floor." in drawing.caption
-    )
+    text = "Marked with !: 1 (the first: above its compute roof: 9 % faster than its floor)."
+    assert text in drawing.caption
     assert legend_texts(drawing)[-1] == "! faster than its roof allows"
 
 
@@ -339,7 +347,7 @@ def test_repeats_are_one_mark_with_their_range() -> None:
     assert list(mark.get_ydata()) == [5e13]
     (bar,) = lines(drawing, "repeats")
     assert sorted(bar.get_ydata()) == [2e13, 1e14]
-    assert "1 configuration under the roofs of a GPU." in drawing.caption
+    assert "1 configuration on a GPU." in drawing.caption
 
 
 def crowded() -> Study:
@@ -359,14 +367,33 @@ def crowded() -> Study:
     return study(runs, points)
 
 
+def overlap(one: Any, other: Any) -> bool:
+    """Whether two texts overlap; of two along parallel slopes, in the direction of these."""
+    angles, boxes = (one.get_rotation(), other.get_rotation()), []
+    for text in (one, other):
+        if angles[0] and angles == pytest.approx((angles[1], angles[0]), abs=0.1):
+            middle = (
+                Affine2D()
+                .rotate_deg(-angles[0])
+                .transform(text.get_window_extent().get_points().mean(axis=0))
+            )
+            text.set_rotation(0)
+            size = text.get_window_extent().size
+            text.set_rotation(angles[0])
+            boxes.append(Bbox.from_bounds(*(middle - size / 2), *size))
+        else:
+            boxes.append(text.get_window_extent())
+    return bool(boxes[0].overlaps(boxes[1]))
+
+
 @pytest.mark.parametrize(
     "draw",
     [
         steps.draw_steps,
         steps.draw_trajectories,
         times.draw_times,
-        parts.draw_levels,
-        parts.draw_phases,
+        steps.draw_levels,
+        steps.draw_phases,
     ],
 )
 def test_labels_do_not_overlap_even_in_a_crowd(draw: Any) -> None:
@@ -375,11 +402,11 @@ def test_labels_do_not_overlap_even_in_a_crowd(draw: Any) -> None:
     axes = drawing.canvas.axes[0]
     labels = [text for text in texts(drawing) if text.zorder == 6]  # not the subtitle
     assert len(labels) > 3
-    boxes = [(text.get_text(), text.get_window_extent()) for text in labels]
-    for (one, box), (other, other_box) in itertools.combinations(boxes, 2):
-        assert not box.overlaps(other_box), f"{one!r} is on {other!r}"
     frame = axes.get_window_extent()
-    assert all(frame.x0 <= box.x0 and box.x1 <= frame.x1 for _, box in boxes)
+    boxes = [text.get_window_extent() for text in labels]
+    assert all(frame.x0 <= box.x0 and box.x1 <= frame.x1 for box in boxes)
+    for one, other in itertools.combinations(labels, 2):
+        assert not overlap(one, other), f"{one.get_text()!r} is on {other.get_text()!r}"
     (legend,) = drawing.canvas.legends
     assert not legend.get_window_extent().overlaps(frame)
     assert legend.get_window_extent().y0 > 0
@@ -404,9 +431,7 @@ def test_error_bars_by_hand() -> None:
     ]))  # fmt: skip
     table = times.rates_by_batch(runs)
 
-    assert table[["batch_size", "rate", "repeats"]].to_numpy().tolist() == [
-        [8, 400.0, 3], [16, 1600.0, 1],
-    ]  # fmt: skip
+    assert table[["batch_size", "rate"]].to_numpy().tolist() == [[8, 400.0], [16, 1600.0]]
     assert table["low"].tolist() == pytest.approx([8 / 0.05, 16 / 0.0125])
     assert table["high"].tolist() == pytest.approx([8 / 0.008, 16 / 0.008])
 
@@ -420,79 +445,54 @@ def test_error_bars_by_hand() -> None:
 
 
 def test_times_lie_on_a_line_parallel_to_the_diagonal() -> None:
-    row = {"memory_s": 0.001, "compute_s": 0.002, "time_s": 0.01}
-    assert times.find_path(row) == ((0.001, 0.002), (0.005, 0.01))
-
-    slow_launch = point("a", launch_s=0.004)
-    drawing = drawn(times.draw_times, only_view(study([run("a")], [slow_launch])))
-    found: list[Any] = list(drawing.canvas.axes[0].get_lines())
-    (launch,) = [line for line in found if line.get_label() == "_launch"]
-    assert (launch.get_xdata()[0], launch.get_ydata()[0]) == pytest.approx((0.002, 0.004))
-
-
-def test_halves_of_backward_are_ticks_on_their_roof() -> None:
-    memory, compute = (
-        parts.mark_half({"ai": ai, "peak_flops_per_s": 5e13, "phase": phase}, GPU, "black")
-        for ai, phase in ((2.0, "input-grad"), (50.0, "weight-grad"))
-    )
-    assert (memory.y, compute.y) == (8e12, 5e13)
-
-    drawing = drawn(parts.draw_phases, only_view(study([run("a")], phases("a"))))
-    assert len(lines(drawing, "mark")) == 3
-    assert len(lines(drawing, "half")) == 2
-    (legend,) = drawing.canvas.legends
-    assert "time not measured apart" in [text.get_text() for text in legend.get_texts()]
+    # given a floor of 1 ms for memory and 2 ms for compute, 4 ms of launches and 10 ms measured
+    one = only_view(study([run("a")], [point("a", launch_s=0.004)]))
+    drawing = drawn(times.draw_times, one)
+    places = {
+        kind: (line.get_xdata()[0], line.get_ydata()[0])
+        for kind in ("mark", "launch", "end") for line in lines(drawing, kind)
+    }  # fmt: skip
+    assert places["mark"] == pytest.approx((0.001, 0.002))
+    assert places["launch"] == pytest.approx((0.002, 0.004))
+    assert places["end"] == pytest.approx((0.005, 0.01))
 
 
 def test_intensity_by_level() -> None:
     static = point("a", l2_bytes=200e9, least_bytes=50e9)
-    assert parts.level_intensities(static) == {"dram": 20.0, "l2": 5.0}
+    assert steps.level_intensities(static) == {"dram": 20.0, "l2": 5.0}
     counter = point("a", provenance="counter", l2_bytes=200e9, l1_bytes=400e9)
-    assert parts.level_intensities(counter) == {"dram": 10.0, "l2": 5.0, "l1": 2.5}
+    assert steps.level_intensities(counter) == {"dram": 10.0, "l2": 5.0, "l1": 2.5}
 
 
 def test_machines_share_a_picture() -> None:
     drawing = drawn(steps.draw_machines, list_views(two_machines()))
     assert {line.get_color() for line in lines(drawing, "roof")} == {"#0072B2", "#D55E00"}
-    assert "3 steps on 2 machines" in drawing.caption
+    assert re.findall(r"(\d steps?) on (.*?)\. L", drawing.caption) == [
+        ("2 steps", "a GPU"), ("1 step", "a"),
+    ]  # fmt: skip
 
 
 INFER: Any = {"mode": "infer"}
-OF_L1 = point("a", l2_bytes=200e9, l1_bytes=400e9, provenance="counter")  # which has no roof
 TITLES = [
     (steps.draw_steps, study([run("a"), run("b", **INFER)], [point("a"), point("b", **INFER)]),
      "a GPU: training and inference steps"),
     (steps.draw_steps, study([run("b", **INFER)], [point("b", **INFER)]),
      "a GPU: inference steps"),
-    (parts.draw_layers, two_machines(),  # of the slowest run
-     "2 layers of net, fp32, 16 on a GPU; the slowest, conv1, takes 4.00 ms (20.0 % of the step)"),
-    (parts.draw_kernels, two_machines(), "1 kernel of net, fp32, 16 on a GPU (1 launch)"),
-    (parts.draw_levels, study([run("a")], [OF_L1]),
-     "The roof of L1 is not known: its marks are below none."),
+    (steps.draw_layers, two_machines(),  # of the slowest run
+     "2 layers of net, fp32, 16 on a GPU. Longest: conv1 of net, fp32, 16 (4.00 ms, 20.0 % of the"
+     " possible). Bound by compute: 2."),
+    (steps.draw_kernels, two_machines(),
+     "1 kernel of net, fp32, 16 (1 launch) on a GPU. Longest: gemm of net, fp32, 16 (1.00 ms"),
+    (times.draw_runtimes, study([run("a")], []),  # one time is no range
+     "Step times: 10.0 ms (net, fp32, 8, train, a GPU)."),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("draw", "shown", "text"), TITLES)
 def test_titles_and_captions(draw: Any, shown: Study, text: str) -> None:
-    drawing = drawn(draw, list_views(shown)[0])
+    views = list_views(shown)
+    drawing = drawn(draw, views if draw is times.draw_runtimes else views[0])
     assert text in f"{drawing.title}\n{drawing.caption}"
-
-
-def test_a_single_runtime_is_no_range() -> None:
-    drawing = drawn(times.draw_runtimes, list_views(study([run("a")], [], [Machine(roofs=GPU)])))
-    assert drawing.caption == "A step takes 10.0 ms (net, fp32, 8, train, a GPU)."
-
-
-def test_runtimes_of_the_same_configuration_stand_together() -> None:
-    both = [Machine(roofs=GPU), Machine(roofs=CPU)]
-    runs = [run("a", time_s=0.9, model="big"), run("b"), run("c", roofs=CPU, time_s=0.5)]
-    table = times.collect_times(list_views(study(runs, [], both)))
-
-    assert table[["name", "machine", "time_s"]].to_numpy().tolist() == [
-        ["net, fp32, 8, train", "gpu", 0.01],
-        ["net, fp32, 8, train", "cpu", 0.5],
-        ["big, fp32, 8, train", "gpu", 0.9],
-    ]
 
 
 def test_runtimes_are_named_by_what_differs_on_any_machine() -> None:
@@ -511,8 +511,6 @@ def test_runtimes_are_named_by_what_differs_on_any_machine() -> None:
         [1, "net, fp32, 8, compile default, train", "cpu"],
         [2, "net, fp32, 8, train", "gpu"],
     ]
-    drawing = drawn(times.draw_runtimes, list_views(study(runs, [], both)))
-    assert "1 configuration ran on more than one machine." in drawing.caption
 
 
 def test_two_sizes_of_a_model_have_their_phases_and_lines_apart() -> None:
@@ -525,8 +523,8 @@ def test_two_sizes_of_a_model_have_their_phases_and_lines_apart() -> None:
     points += [p for row in runs for p in phases(row["run_id"], batch_size=row["batch_size"])]
     view = only_view(study(runs, points))
 
-    assert "The phases of 2 training steps" in drawn(parts.draw_phases, view).caption
-    assert "2 settings on a GPU with growing batch." in drawn(steps.draw_trajectories, view).caption
+    assert "The phases of 2 training steps" in drawn(steps.draw_phases, view).caption
+    assert "2 settings with growing batch" in drawn(steps.draw_trajectories, view).caption
     assert times.rates_by_batch(view.runs)["setting"].tolist() == [
         "hidden=64", "hidden=64", "hidden=1024", "hidden=1024",
     ]  # fmt: skip
@@ -540,7 +538,7 @@ def test_a_model_has_one_colour_in_all_figures() -> None:
     view = only_view(study(runs, points))
     colours = [
         {line.get_markeredgecolor(): line.get_ydata()[0] for line in lines(drawing, "mark")}
-        for drawing in (drawn(steps.draw_steps, view), drawn(parts.draw_levels, view))
+        for drawing in (drawn(steps.draw_steps, view), drawn(steps.draw_levels, view))
     ]
     # then both figures have them in the same colours
     assert colours == [{"#0072B2": 1e14, "#D55E00": 5e13}, {"#D55E00": 5e13, "#0072B2": 1e14}]
@@ -590,12 +588,9 @@ def test_file_names_are_safe(text: str, safe: str) -> None:
 
 
 def test_short_texts() -> None:
-    assert parts.shorten_name("layer1.0.conv1") == "layer1.0.conv1"
-    assert (
-        parts.shorten_name("encoder.layers.11.self_attention.out_proj")
-        == "…self_attention.out_proj"
-    )
-    assert parts.shorten_name("void cutlass::gemm::Kernel<float, 3>(int)") == "Kernel"
+    assert shorten_name("layer1.0.conv1") == "layer1.0.conv1"
+    assert shorten_name("encoder.layers.11.self_attention.out_proj") == "…self_attention.out_proj"
+    assert shorten_name("void cutlass::gemm::Kernel<float, 3>(int)") == "Kernel"
     assert short_device("Intel(R) Xeon(R) Gold 6248R CPU @ 3.00GHz") == "Intel Xeon Gold 6248R"
     assert [prefixed(v) for v in (0, 2e11, 50, 1e15)] == ["0", "200 G", "50", "1 P"]
     assert [prefixed(v, "s") for v in (1e-3, 2.0, 5e-6)] == ["1 ms", "2 s", "5 µs"]
@@ -607,3 +602,24 @@ def test_the_page_tells_of_every_figure() -> None:
              "roofline_ENV_hierarchical", "roofline_ENV_time", "roofline_ENV_training",
              "roofline_ENV_batch", "roofline_machines", "throughput_ENV", "runtime"]  # fmt: skip
     assert [name for name in names if f"`{name}`" not in page] == []
+
+
+ALONE = Roofs(
+    env="gpu", device="cuda:0", integer={"int8 matrix": 1e15},
+    compute={"fp32 vector": 6e13, "bf16 matrix": 8e14}, bandwidth={"l2": 8e12, "dram": 4.4e12},
+)  # fmt: skip
+
+
+def test_the_picture_of_a_machine_names_every_roof_and_the_datasheet(tmp_path: Path) -> None:
+    sheet = Roofs(env="gpu", device="cuda:0", source="datasheet", compute={"bf16 matrix": 9.9e14},
+                  bandwidth={"dram": 4.8e12})  # fmt: skip
+    with in_style():
+        axes = draw_machine(ALONE, sheet, title="machine")
+
+    assert {text.get_text() for text in axes.texts} >= {
+        "bf16 matrix 800 (990) TFLOP/s", "fp32 vector 60.0 TFLOP/s", "DRAM 4.40 (4.80) TB/s",
+        "L2 8.00 TB/s", "ridge 182",
+    }  # fmt: skip
+    for ending, start in ((".png", b"\x89PNG"), (".svg", b"<?xml")):
+        write_machine(ALONE, None, tmp_path / f"roofs{ending}", title="machine")
+        assert (tmp_path / f"roofs{ending}").read_bytes().startswith(start)

@@ -60,11 +60,6 @@ def test_waiting_for_the_host_is_a_finding_of_its_own() -> None:
     assert "--compile-mode reduce-overhead" in first["advice"]
 
 
-def test_a_busy_gpu_is_no_finding() -> None:
-    setting = Setting(precision="amp", step_time_s=0.03, kernel_time_s=0.029)
-    assert "(host)" not in find(layers({}), setting, GPU)["layer"].to_list()
-
-
 def test_meaning_in_words() -> None:
     assert describe_point(WORK) == (
         "takes 10.0 ms; the arithmetic alone would take 4.00 ms: 40.0 % of what is possible"
@@ -195,10 +190,3 @@ def test_a_layer_that_counters_saw_has_the_sides_of_its_count() -> None:
     )
     (found,) = find(points, Setting(precision="bf16", step_time_s=0.03), GPU)["advice"]
     assert found.startswith("pad its side of 50257")
-
-
-@pytest.mark.parametrize(("batch_size", "is_advised"), [(1, False), (2, True), (None, True)])
-def test_a_batch_of_one_cannot_be_smaller(batch_size: int | None, is_advised: bool) -> None:
-    setting = Setting(precision="fp32", step_time_s=0.03, system_s=0.012, batch_size=batch_size)
-    first = find(layers({}), setting, CPU).iloc[0]
-    assert ("smaller batch" in first["advice"]) is is_advised

@@ -10,7 +10,7 @@ from tests.roofline.hand_points import run_points
 
 from ridgeline.roofline.points import COLUMNS, CountedStep, MeasuredStep
 from ridgeline.roofline.roofs import Roofs
-from ridgeline.roofline.work import find_static_work, sum_static_work
+from ridgeline.roofline.work import find_static_work
 
 ROOFS = Roofs(
     env="m", device="cpu", compute={"fp32 matrix": 1e9, "fp32 vector": 1e9},
@@ -150,12 +150,6 @@ def test_a_module_without_operators_has_no_work_and_all_of_its_time_is_headroom(
     assert pd.isna(found["floor_s"])
 
 
-def test_layer_times_add_up_to_all_that_was_timed() -> None:
-    points = points_of()
-    whole = points[points["grain"].eq("layer") & points["phase"].eq("all")]
-    assert whole["time_s"].sum() == pytest.approx(LAYERS["time_s"].sum())
-
-
 def test_no_point_without_a_count_and_no_layer_without_a_time() -> None:
     assert points_of(counted=None).empty
     assert list(points_of(counted=None).columns) == list(COLUMNS)
@@ -194,13 +188,6 @@ def test_the_intensity_of_a_layer_ends_at_its_fused_bytes() -> None:
     # then of one that has more fused bytes than it moves, it is a point
     relu = one(points, grain="layer", layer="relu", phase="all")
     assert relu["ai_high"] == relu["ai"]
-
-
-def test_groups_keep_the_shapes_of_their_largest_member() -> None:
-    work = find_static_work(OPS, precision="fp32")
-    table = sum_static_work(work, ["layer"]).set_index("layer")
-    assert table.loc["conv", "kind"] == "conv"
-    assert table.loc["conv", "input_shapes"] == "8x3"
 
 
 def test_recomputation_is_backward_work() -> None:

@@ -115,7 +115,7 @@ def show(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show a passport: its ceilings, and the roofs drawn in the terminal and as a picture."""
+    """Show a passport: its ceilings, and the roofs drawn as a picture."""
     from ridgeline.machine.datasheets import datasheet_for
     from ridgeline.pipeline.measure_passport import draw_passport
 
@@ -232,10 +232,7 @@ def import_passport(
 
 
 def _print_passport(passport: Passport, *, as_json: bool) -> None:
-    """A passport for programs or for people: its ceilings, and the roofs of each device."""
-    from ridgeline.report.roofs_text import draw_roofs
-    from ridgeline.roofline.roofs import measured_roofs
-
+    """A passport for programs or for people: its ceilings."""
     if as_json:
         print(to_json(passport.to_dict()), end="")
         return
@@ -245,10 +242,6 @@ def _print_passport(passport: Passport, *, as_json: bool) -> None:
               "limited by", "how"]  # fmt: skip
     spare = ("how", "limited by", "power", "clock", "of datasheet", "sustained")
     print_grid(Grid(header=header, rows=_ceiling_rows(passport), text_columns=2, spare=spare))
-    for device in dict.fromkeys(c.device for c in passport.ceilings):
-        picture = draw_roofs(measured_roofs(passport, device))
-        if picture:
-            print(f"{device}\n{picture}\n")
     for absent in passport.missing:
         print(f"not measured: {absent.what}: {absent.reason}")
 

@@ -13,7 +13,7 @@ from ridgeline.report.configurations import describe_differences, read_all_setti
 from ridgeline.report.study import BUSY
 from ridgeline.report.summary import floor_notes, summary
 from ridgeline.report.text import number
-from ridgeline.roofline.kernel_names import short_kernel
+from ridgeline.roofline.work import short_kernel
 from ridgeline.units import format_percent, format_time, si
 
 if TYPE_CHECKING:

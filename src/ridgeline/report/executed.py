@@ -10,8 +10,7 @@ from ridgeline.report.text import number, records, three_digits
 from ridgeline.report.views import capture_command
 from ridgeline.roofline.causes import AGREE, PARTLY, UNEXPLAINED, UNKNOWN
 from ridgeline.roofline.floors import flops_columns, roof_of
-from ridgeline.roofline.kernel_names import family
-from ridgeline.roofline.work import OPTIMIZER
+from ridgeline.roofline.work import OPTIMIZER, family
 from ridgeline.store import StoredCapture
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ CAPTURE_COLUMNS = (
 def run_kernels(kernels: pd.DataFrame) -> pd.DataFrame:
     """A row per kernel, its launches added up, the longest first; sums of what is known.
 
-    Adds `family` (kernel_names.py), `phases` and `layers` (how many), and `share` of all kernels'
+    Adds `family` (work.py), `phases` and `layers` (how many), and `share` of all kernels'
     time.
     """
     columns = flops_columns(kernels)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -306,15 +306,6 @@ class Machines:
         """The roofs that the user gave for a machine, or for that of which it is some threads."""
         of_whole = self.user_roofs.get(machine.roofs.whole_env, self.everywhere)
         return self.user_roofs.get(machine.env, of_whole)
-
-    def user_bounds(self) -> dict[str, Collection[str]]:
-        """By machine, which of its roofs the user gave: `compute`, `dram`."""
-        chosen = {machine.env: self._user_roofs(machine) for machine in self.machines.values()}
-        return {
-            env: {*(["compute"] if roofs.flats else []), *roofs.bandwidth}
-            for env, roofs in chosen.items()
-            if roofs is not None
-        }
 
     def bases(self) -> list[str]:
         """How ceilings of some threads were found, machine by machine."""

@@ -163,7 +163,7 @@ def read_study(
     machines = Machines(results, problems, user_roofs or {}, everywhere)
     reader = _Reader(problems, machines, profiles, stored_counts(index))
     points, of_captures = (
-        table.assign(flag=find_flags(table, machines.user_bounds()) if len(table) else [])
+        table.assign(flag=find_flags(table) if len(table) else [])
         for table in [
             join_points([table for run in runs for table in reader.read_run(run)]),
             join_points([table for one in profiles.captures for table in reader.read_capture(one)]),

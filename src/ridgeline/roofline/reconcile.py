@@ -30,8 +30,7 @@ from ridgeline.roofline.causes import (
     sum_known,
 )
 from ridgeline.roofline.floors import flops_columns, roof_of
-from ridgeline.roofline.kernel_names import PRODUCTS, SPLIT_PRECISION, family
-from ridgeline.roofline.work import IN_NO_LAYER, OPTIMIZER
+from ridgeline.roofline.work import IN_NO_LAYER, OPTIMIZER, PRODUCTS, SPLIT_PRECISION, family
 
 if TYPE_CHECKING:
     import pandas as pd

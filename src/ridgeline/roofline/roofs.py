@@ -21,6 +21,7 @@ PATHS = ("matrix", "vector")
 LAUNCH_IN_ORDER = ("kernel", "eager dispatch", "parallel region")
 GRAPH = "graph replay"
 GIGA, TERA = 1e9, 1e12
+OF_OTHERS = "; other precisions scaled in the same way, other memory as on all cores"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +99,7 @@ def measured_roofs(passport: Passport, device: str, threads: int | None = None) 
     """
     ours = [c for c in passport.ceilings if c.device == device]
     mine = [c for c in ours if c.what != ONE_CORE]
-    compute, bandwidth = _best_rates(mine)
+    compute, bandwidth = _measured_rates(mine)
     level, size = _last_cache(passport.description, device)
     roofs = Roofs(
         env=env_of(passport, device),
@@ -119,16 +120,22 @@ def measured_roofs(passport: Passport, device: str, threads: int | None = None) 
     return _roofs_of_threads(roofs, [c for c in ours if c.what == ONE_CORE], threads, every)
 
 
-def _best_rates(ceilings: Iterable[Ceiling]) -> tuple[dict[str, float], dict[str, float]]:
+def _measured_rates(ceilings: Iterable[Ceiling]) -> tuple[dict[str, float], dict[str, float]]:
+    return _best_rates(
+        (c.kind, f"{c.precision} {c.path}" if c.kind == "compute" else str(c.level), c.best)
+        for c in ceilings
+    )
+
+
+def _best_rates(
+    rates: Iterable[tuple[str, str, float]],
+) -> tuple[dict[str, float], dict[str, float]]:
     """Operations per second by precision and path, bytes per second by level."""
-    compute: dict[str, float] = {}
-    bandwidth: dict[str, float] = {}
-    for c in ceilings:
-        if c.kind == "compute":
-            _keep_best(compute, f"{c.precision} {c.path}", c.best)
-        elif c.kind == "bandwidth" and c.level in LEVELS:
-            _keep_best(bandwidth, str(c.level), c.best)
-    return compute, bandwidth
+    best: dict[str, dict[str, float]] = {"compute": {}, "bandwidth": {}}
+    for kind, name, rate in rates:
+        if kind == "compute" or (kind == "bandwidth" and name in LEVELS):
+            best[kind][name] = max(best[kind].get(name, 0.0), rate)
+    return best["compute"], best["bandwidth"]
 
 
 def _split_integers(rates: Mapping[str, float]) -> dict[str, Any]:
@@ -156,8 +163,9 @@ def _roofs_of_threads(roofs: Roofs, of_one: Sequence[Ceiling], threads: int, eve
     the rate of which one core reaches most. Memory that was not measured on one core keeps the rate
     of all cores, so that no floor is too high.
     """
-    compute, bandwidth = _best_rates(of_one)
+    compute, bandwidth = _measured_rates(of_one)
     is_one = threads == 1
+    how = "as measured on one core" if is_one else "between those of one core and of all"
     name = f"{roofs.env}-{threads}-thread{'' if is_one else 's'}"
     part_of = replace(roofs, env=name, whole_env=roofs.env)
     if not compute:
@@ -177,7 +185,8 @@ def _roofs_of_threads(roofs: Roofs, of_one: Sequence[Ceiling], threads: int, eve
     return replace(
         part_of,
         source=ONE_CORE if is_one else "interpolated",
-        basis=_basis(roofs, shares, bandwidth, threads, every),
+        basis=f"ceilings of {threads} of {every} threads: {', '.join([*shares, *bandwidth])} {how}"
+        + OF_OTHERS * bool({*roofs.flats, *roofs.bandwidth} - {*shares, *bandwidth}),
         **_split_integers(flats),
         bandwidth=memory,
         **(_clocks(of_one) if is_one else {}),
@@ -188,22 +197,6 @@ def _share(name: str, shares: Mapping[str, float]) -> float:
     """What some threads reach of a rate of all."""
     precision = name.partition(" ")[0]
     return shares.get(name) or shares.get(f"{precision} vector") or max(shares.values())
-
-
-def _basis(
-    roofs: Roofs, shares: Mapping[str, float], bandwidth: Mapping[str, float], threads: int,
-    every: int,
-) -> str:  # fmt: skip
-    """How the ceilings of some threads were found, in a sentence."""
-    how = "as measured on one core" if threads == 1 else "between those of one core and of all"
-    text = f"ceilings of {threads} of {every} threads: {', '.join(shares)} {how}"
-    scaled = [name for name in roofs.flats if name not in shares]
-    if scaled:
-        text += f"; {', '.join(scaled)} scaled in the same way"
-    same = [level.upper() for level in roofs.bandwidth if level not in bandwidth]
-    if same:
-        text += f"; {', '.join(same)} as on all cores, since one core was not measured alone"
-    return text
 
 
 def is_integer(precision: str) -> bool:
@@ -219,10 +212,6 @@ def flat_unit(name: str) -> str:
 def work_unit(name: str) -> str:
     """What is counted under the roof `fp16 matrix`, or `int8 matrix`."""
     return "OP" if is_integer(name) else "FLOP"
-
-
-def _keep_best(rates: dict[str, float], name: str, rate: float) -> None:
-    rates[name] = max(rates.get(name, 0.0), rate)
 
 
 def env_of(passport: Passport, device: str) -> str:
@@ -259,14 +248,12 @@ def datasheet_roofs(
     entries: Iterable[Mapping[str, Any]], *, env: str, device: str, device_name: str = ""
 ) -> Roofs:
     """The roofs that the maker publishes (dense), from `Datasheet.ceilings`."""
-    compute: dict[str, float] = {}
-    bandwidth: dict[str, float] = {}
-    for entry in entries:
-        if entry["kind"] == "compute":
-            name = f"{entry['precision']} {entry['path']}"
-            _keep_best(compute, name, float(entry["flops_per_s"]))
-        elif entry["kind"] == "bandwidth" and entry.get("level") in LEVELS:
-            _keep_best(bandwidth, str(entry["level"]), float(entry["bytes_per_s"]))
+    compute, bandwidth = _best_rates(
+        (e["kind"], f"{e['precision']} {e['path']}", float(e["flops_per_s"]))
+        if e["kind"] == "compute"
+        else (e["kind"], str(e.get("level")), float(e.get("bytes_per_s", 0.0)))
+        for e in entries
+    )
     return Roofs(
         env=env,
         device=device,

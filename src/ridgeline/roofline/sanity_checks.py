@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from math import log
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ridgeline.roofline.floors import flops_columns
 
@@ -39,18 +38,7 @@ ABOVE = {
 }
 OTHER_UNIT = "; or times or counters are in another unit than they say"
 ABOVE_ELSE = "the roof is too low, or its data stayed nearer to the cores"
-ABOVE_USERS = {  # under a user-supplied roof
-    ("static", "compute"): "fewer FLOPs may be executed than the model has (Winograd, FFT, masked"
-    " attention), or the value given for this roof is too low: check it",
-    ("static", "dram"): "part of its data stayed in a cache, operators were fused, or the value"
-    " given for this roof is too low: check it",
-    ("counter", "compute"): "the value given for this roof is too low: check it",
-    ("counter", "dram"): "the value given for this roof is too low: check it",
-}
-ABOVE_PUBLISHED = {
-    ("counter", "compute"): "the datasheet's roof is too low for this device: measure it",
-}
-
+TOO_LOW = {"datasheet": "measure this device", "given": "check the value that was given for it"}
 NO_FLOPS = {
     True: "it only moves or compares data, or no formula and no counter tells its work",
     False: "no work was counted for it: it waits, or its operators belong to another row",
@@ -61,56 +49,37 @@ EXECUTED = {
 }
 
 
-def find_flags(
-    points: pd.DataFrame, supplied: Mapping[str, Collection[str]] | None = None
-) -> pd.Series:
-    """What is wrong with each point, in words; empty where nothing is.
-
-    `given` are the user-supplied roofs (`compute`, `dram`) by machine.
-    """
+def find_flags(points: pd.DataFrame) -> pd.Series:
+    """What is wrong with each point, in words; empty where nothing is."""
     import pandas as pd
 
     flags = pd.Series("", index=points.index, dtype=object)
-    for mask, text in (
-        _check_roofs(points, supplied or {}),
-        _check_hot_work(points),
-        _check_executed(points),
-    ):
+    for mask, texts in (_check_roofs(points), _check_hot_work(points), _check_executed(points)):
+        text = pd.Series(texts, index=points.index, dtype=object)
         flags = flags.where(~mask, flags.str.cat(text, sep="; ").str.removeprefix("; "))
     return flags
 
 
-def _check_roofs(
-    points: pd.DataFrame, supplied: Mapping[str, Collection[str]]
-) -> tuple[pd.Series, pd.Series]:
-    import pandas as pd
-
+def _check_roofs(points: pd.DataFrame) -> tuple[pd.Series, list[str]]:
     most = 1 + points["provenance"].map(TOLERANCE)
     is_far = points["efficiency"].gt(FAR) & points["provenance"].eq("counter")
     is_far &= points["bound"].ne("launch")
     mask = points["efficiency"].gt(most) & (points["time_s"].gt(LEAST_TIME_S) | is_far)
-    rows = points.reindex(columns=["provenance", "bound", "efficiency", "env", "roof_source"])
-    text = [
-        f"{ABOVE_ITS} {bound} roof: {100 * (efficiency - 1):.0f} % faster than its floor;"
-        f" likely cause: {_explain_speed(provenance, bound, supplied.get(env, ()), source)}"
-        + OTHER_UNIT
-        * (provenance == "counter" and efficiency > FAR)
-        for provenance, bound, efficiency, env, source in rows.itertuples(index=False, name=None)
-    ]
-    return mask, pd.Series(text, index=points.index, dtype=object)
+    rows = points.reindex(columns=["provenance", "bound", "efficiency", "roof_source"])
+    texts = []
+    for provenance, bound, efficiency, source in rows.itertuples(index=False, name=None):
+        cause = ABOVE.get((provenance, bound), ABOVE_ELSE)
+        if provenance == "counter" and bound in ("compute", "dram") and source in TOO_LOW:
+            cause = f"the roof is too low: {TOO_LOW[source]}"
+        if provenance == "counter" and efficiency > FAR:
+            cause += OTHER_UNIT
+        texts.append(f"{ABOVE_ITS} {bound} roof: {100 * (efficiency - 1):.0f} % faster than its"
+                     f" floor; likely cause: {cause}")  # fmt: skip
+    return mask, texts
 
 
-def _explain_speed(provenance: str, bound: str, supplied: Collection[str], source: str) -> str:
-    usual = ABOVE.get((provenance, bound), ABOVE_ELSE)
-    if bound in supplied:
-        return ABOVE_USERS.get((provenance, bound), usual)
-    return ABOVE_PUBLISHED.get((provenance, bound), usual) if source == "datasheet" else usual
-
-
-def _check_hot_work(points: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+def _check_hot_work(points: pd.DataFrame) -> tuple[pd.Series, list[str]]:
     """Hot work for which no FLOPs are known."""
-    import pandas as pd
-
     steps = points[points["grain"].isin(["step", "capture"])].drop_duplicates("run_id")
     whole = points["run_id"].map(steps.set_index("run_id")["time_s"])
     share = points["time_s"] / whole
@@ -118,20 +87,17 @@ def _check_hot_work(points: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     is_item = is_layer | (points["grain"].eq("kernel") & points["flops"].notna())
     mask = is_item & share.gt(HOT) & points["flops"].fillna(0).eq(0)
     moves = points["dram_bytes"].fillna(0).gt(0)
-    text = [
+    return mask, [
         f"{100 * part:.0f} % of the step without FLOPs; likely cause: {NO_FLOPS[is_moving]}"
         for part, is_moving in zip(share.tolist(), moves.tolist(), strict=True)
     ]
-    return mask, pd.Series(text, index=points.index, dtype=object)
 
 
-def _check_executed(points: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+def _check_executed(points: pd.DataFrame) -> tuple[pd.Series, list[str]]:
     """Executed FLOPs against those of the model, where both are known and mostly of products.
 
     That a layer differs has its cause in the reconciliation; here is what no cause explains.
     """
-    import pandas as pd
-
     keys = ["run_id", "grain", "layer", "phase"]
     static = points[points["provenance"].eq("static") & points["flops"].gt(0)]
     matrix = [name for name in flops_columns(points) if name.endswith("_matrix")]
@@ -144,11 +110,10 @@ def _check_executed(points: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     is_out = ~ratio.between(*EXECUTED_BAND).where(points["grain"].ne("layer"),
                                                   ratio.between(*LAYER_BAND))  # fmt: skip
     mask = points["provenance"].eq("counter") & ratio.notna() & is_out
-    text = [
+    return mask, [
         f"executes {times:.2f} times the model's FLOPs; likely cause: {EXECUTED[times < 1]}"
         for times in ratio.tolist()
     ]
-    return mask, pd.Series(text, index=points.index, dtype=object)
 
 
 def find_energy_flags(runs: pd.DataFrame) -> pd.Series:
@@ -162,33 +127,30 @@ def find_energy_flags(runs: pd.DataFrame) -> pd.Series:
     known = runs[runs["energy_j_per_sample"].gt(0)]
     for _, group in known.groupby(keys, dropna=False):
         line = group.groupby("batch_size")["energy_j_per_sample"].median().sort_index()
-        for batch, text in _find_outliers(
-            {int(size): float(line[size]) for size in line.index}
-        ).items():
+        for batch, text in _find_outliers(line.to_dict()).items():
             flags.loc[group.index[group["batch_size"].eq(batch)]] = text
     return flags
 
 
-def _find_outliers(line: dict[int, float]) -> dict[int, str]:
-    """The worst one first; the others are judged without it, not by it."""
+def _find_outliers(line: dict[Any, float]) -> dict[int, str]:
+    """By batch size; the worst one first: the others are judged without it, not by it."""
     flags: dict[int, str] = {}
     while len(line) > 2:
         sizes = sorted(line)
+        neighbours = {mid: (low, high) for low, mid, high in zip(sizes, sizes[1:], sizes[2:],
+                                                             strict=False)}  # fmt: skip
         expected = {
             mid: _interpolate(low, line[low], high, line[high], mid)
-            for low, mid, high in zip(sizes, sizes[1:], sizes[2:], strict=False)
+            for mid, (low, high) in neighbours.items()
         }
-        off = {size: abs(log(line[size] / expected[size])) for size in expected}
-        worst = max(off, key=lambda size: off[size])
-        if off[worst] <= log(ENERGY_FACTOR):
+        worst = max(expected, key=lambda size: abs(log(line[size] / expected[size])))
+        if abs(log(line[worst] / expected[worst])) <= log(ENERGY_FACTOR):
             break
-        index = sizes.index(worst)
+        low, high = neighbours[worst]
         flags[worst] = (
-            f"{line[worst]:.3g} J per sample where batches {sizes[index - 1]} and"
-            f" {sizes[index + 1]} suggest {expected[worst]:.3g}; likely cause: a wrong power"
-            " reading: measure it again"
+            f"{line.pop(worst):.3g} J per sample where batches {low} and {high} suggest"
+            f" {expected[worst]:.3g}; likely cause: a wrong power reading: measure it again"
         )
-        del line[worst]
     return flags
 
 

@@ -3,13 +3,11 @@
 Here are the kinds of figures and their files; the drawing is in
 
 views.py      a machine with its runs and points; runs of the same settings as one; captions
-rooflines.py  the drawer: slopes, flat roofs, ridges and marks
-labels.py     texts that keep clear of each other, of marks and of lines
-style.py      size, fonts, colours, marks, ticks, legend
-
-steps.py      steps under the roofs, as the batch grows, and on several machines
-parts.py      layers, kernels, memory levels and phases under the roofs
+steps.py      steps, layers, kernels, memory levels and phases under the roofs
 times.py      compute time against memory time, throughput against batch, bars of step times
+rooflines.py  the drawer of roofs
+labels.py     marks, and texts that keep clear of each other, of marks and of lines
+style.py      size, fonts, colours, marks, ticks, legend
 """
 
 from __future__ import annotations
@@ -24,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.report.figures import parts, steps, times
+from ridgeline.report.figures import steps, times
 from ridgeline.report.figures.rooflines import draw_machine
 from ridgeline.report.figures.style import DPI, Drawing, in_style
-from ridgeline.report.figures.views import MachineView, list_views, merge_same_roofs
+from ridgeline.report.figures.views import MachineView, list_views
 from ridgeline.report.study import Study
 from ridgeline.roofline.roofs import Roofs
 from ridgeline.store import IN_RESULTS, whole_file, writing
@@ -39,13 +37,14 @@ UNDRAWN = "\ufffd"
 ELSEWHERE = f"--out DIR, {IN_RESULTS}"
 FORMATS = ("png", "svg", "pdf")
 
-FOR_EACH: dict[str, tuple[str, Callable[[MachineView], Drawing | None]]] = {  # machine
+# kind: file name, and the drawing of one machine
+FOR_EACH: dict[str, tuple[str, Callable[[MachineView], Drawing | None]]] = {
     "classic": ("roofline_{}", steps.draw_steps),
-    "layers": ("roofline_{}_layers", parts.draw_layers),
-    "kernels": ("roofline_{}_kernels", parts.draw_kernels),
-    "hierarchical": ("roofline_{}_hierarchical", parts.draw_levels),
+    "layers": ("roofline_{}_layers", steps.draw_layers),
+    "kernels": ("roofline_{}_kernels", steps.draw_kernels),
+    "hierarchical": ("roofline_{}_hierarchical", steps.draw_levels),
     "time": ("roofline_{}_time", times.draw_times),
-    "training": ("roofline_{}_training", parts.draw_phases),
+    "training": ("roofline_{}_training", steps.draw_phases),
     "batch": ("roofline_{}_batch", steps.draw_trajectories),
     "throughput": ("throughput_{}", times.draw_throughput),
 }
@@ -53,10 +52,7 @@ FOR_ALL: dict[str, tuple[str, Callable[[Sequence[MachineView]], Drawing | None]]
     "machines": ("roofline_machines", steps.draw_machines),
     "runtime": ("runtime", times.draw_runtimes),
 }
-KINDS = (
-    "classic", "layers", "kernels", "hierarchical", "time", "training", "batch", "machines",
-    "throughput", "runtime",
-)  # fmt: skip
+KINDS = (*FOR_EACH, *FOR_ALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,39 +87,34 @@ def write_figures(
             if kinds is not None and kind not in kinds:
                 continue
             on_progress(name)
-            drawing = draw()
-            if drawing is not None:
+            if (drawing := draw()) is not None:
                 paths = [folder / f"{name}.{ending}" for ending in formats]
                 figures.append(_write(drawing, paths, kind, env))
     return figures
 
 
 def write_figure(study: Study, path: Path, *, kind: str = "classic") -> Figure:
-    """Write one figure to a file; its ending is the format.
-
-    Several machines are an error, unless their roofs are the same because they were given.
-    """
+    """Write one figure to a file; its ending is the format. Several machines are an error."""
     _check_names("format", [_ending_of(path)], FORMATS)
     _check_names("kind of figure", [kind], KINDS)
     with _drawing():
-        views = list_views(study)
-        views = merge_same_roofs(views) if kind in FOR_EACH else views
-        planned = [(env, draw()) for one, env, _, draw in _list_figures(views) if one == kind]
+        planned = [(env, draw()) for one, env, _, draw in _list_figures(list_views(study))
+                   if one == kind]  # fmt: skip
         drawings = [(env, drawing) for env, drawing in planned if drawing is not None]
-        if not drawings:
-            raise RidgelineError(
-                f"there are 0 figures of kind {kind!r} to write to {path}",
-                hint="nothing chosen has FLOPs, bytes, a time and roofs; see the notes above",
-            )
-        if len(drawings) > 1:
-            envs = " or ".join(f"`ridgeline roofline {env} …`" for env, _ in drawings)
-            raise RidgelineError(
-                f"there are {len(drawings)} figures of kind {kind!r}, one for each machine, and"
-                f" {path} is one file",
-                hint=f"choose one machine: {envs}; or name a folder with --out DIR",
-            )
-        env, drawing = drawings[0]
-        return _write(drawing, [path], kind, env)
+        if len(drawings) == 1:
+            ((env, drawing),) = drawings
+            return _write(drawing, [path], kind, env)
+    if not drawings:
+        raise RidgelineError(
+            f"there are 0 figures of kind {kind!r} to write to {path}",
+            hint="nothing chosen has FLOPs, bytes, a time and roofs; see the notes above",
+        )
+    envs = " or ".join(f"`ridgeline roofline {env} …`" for env, _ in drawings)
+    raise RidgelineError(
+        f"there are {len(drawings)} figures of kind {kind!r}, one for each machine, and"
+        f" {path} is one file",
+        hint=f"choose one machine: {envs}; or name a folder with --out DIR",
+    )
 
 
 def write_machine(roofs: Roofs, datasheet: Roofs | None, path: Path, *, title: str) -> None:
@@ -191,5 +182,3 @@ def _check_names(what: str, names: Sequence[str], known: Sequence[str]) -> None:
     if unknown:
         problem = f"no {what} is called {', '.join(map(repr, unknown))}"
         raise RidgelineError(problem, hint=f"there are {', '.join(known)}")
-    if what == "format" and not names:
-        raise RidgelineError(f"no {what} is asked for", hint=f"there are {', '.join(known)}")

@@ -1,38 +1,176 @@
-"""Texts on a pair of axes that keep clear of each other, of marks and of lines.
+"""Marks on a pair of axes, and texts that keep clear of each other, of marks and of lines.
 
-Labels are laid over finished axes, in pixels. A text is tried at one spot after the other; where
+Texts are laid over finished axes, in pixels. A text is tried at one spot after the other; where
 none is free, it is left out, so that texts never overlap.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
-from math import atan2, cos, degrees, hypot, radians, sin
+from dataclasses import dataclass
+from itertools import pairwise, product
+from math import atan2, ceil, cos, degrees, hypot, radians, sin
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ridgeline.report.figures.style import GREY, INK, SMALL_PT, canvas_of
+from ridgeline.report.figures.style import (
+    INK,
+    MARK_PT,
+    OTHER_MARK,
+    SMALL_PT,
+    Entry,
+    Groups,
+    canvas_of,
+    draw_legend,
+    sample,
+)
+from ridgeline.roofline.points import CAPTURE
+from ridgeline.roofline.sanity_checks import ABOVE_ITS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Box = tuple[float, float, float, float]  # left, bottom, right, top
 Point = tuple[float, float]
 Spots = Callable[[float, float], Iterable[Point]]  # middles of a text of this width and height
+# Pixels that are taken or tried, as squares: x and y of the middle, and half a side.
+Squares = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
-GAP_PT = 1.0
+GAP_PT = 0.5
 OFF_LINE_PT = 2.8
-LEADER_PT = 9.0  # a text further from its mark needs a line to it
-DIRECTIONS = ((0, 1), (0, -1), (-1, 0), (1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1))
-DISTANCES_PT = (2.5, 7.0, 14.0, 24.0, 36.0)
 SLIDE_PT = 7.0
-OVER_NOTHING, OVER_BARS, OVER_LINES = 0, 1, 2  # what a text may cover where nothing else is free
+STEP_PX = 4.0  # between points on a line: less than a text is high
+DISTANCES_PT = (2.5, 7.0, 14.0)
+AROUND = ((0, 1), (0, -1), (-1, 0), (1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1))
+MOST_LABELS = 12
+MANY = 16  # from here on, marks are crowded: paler bars
+VERTICAL: Any = (2, 2, 0)  # one upright stroke; "|" is an end of a level bar
+RING_PT = 5.0  # by so much the ring of a flag is wider than its mark
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A point as it is drawn."""
+
+    x: float
+    y: float
+    colour: str
+    marker: Any = "o"
+    is_filled: bool = False  # its work is from counters; hollow: counted from the graph
+    x_range: Point | None = None  # of its intensity
+    y_range: Point | None = None  # of its repeats
+    flag: str = ""  # why it cannot be right
+    is_capture: bool = False  # all kernels of a capture as one
+    text: str = ""
+    weight: float = 0.0  # the heaviest are labelled first
+    size_pt: float = MARK_PT
+    group: str = "mark"  # begins its identifier in a file
+
+    @property
+    def outer_pt(self) -> float:
+        """With the ring of its flag."""
+        return self.size_pt + (RING_PT if self.flag else 0.0)
+
+    @property
+    def bars(self) -> list[tuple[str, Point, Point]]:
+        """Its ranges: identifier, x and y."""
+        bars = [("range", self.x_range, (self.y, self.y))] if self.x_range else []
+        if self.y_range is None or self.y_range[0] >= self.y_range[1]:
+            return bars
+        return [*bars, ("repeats", (self.x, self.x), self.y_range)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """A further line."""
+
+    xs: Sequence[float]
+    ys: Sequence[float]
+    looks: dict[str, Any]
+
+
+def make_mark(point: Any, *, colour: str, marker: Any, **more: Any) -> Mark:
+    """A row of a table of points as a mark at its intensity and rate."""
+    ai, ai_high = float(point["ai"]), float(point["ai_high"])
+    is_static = point["provenance"] == "static"
+    known: dict[str, Any] = {
+        "x": ai,
+        "y": float(point["attained_flops_per_s"]),
+        "is_filled": not is_static,
+        "x_range": (ai, ai_high) if is_static and ai_high > ai * 1.001 else None,
+        "flag": str(point["flag"] or ""),
+        "is_capture": point["grain"] == CAPTURE,
+        "weight": float(point["time_s"]),
+    }
+    return Mark(colour=colour, marker=marker, **{**known, **more})
+
+
+def draw_marks(
+    axes: Axes, marks: Sequence[Mark], curves: Sequence[Curve], groups: Groups
+) -> Labels:
+    """Draw marks with their ranges and rings, curves and the legend: all but texts."""
+    looks: dict[str, Any] = {"zorder": 3, "alpha": 0.8 if len(marks) < MANY else 0.35,
+                             "linewidth": 1.0, "markersize": 4}  # fmt: skip
+    for number, mark in enumerate(marks):
+        for kind, xs, ys in mark.bars:
+            axes.plot(xs, ys, marker="|" if kind == "range" else "_", color=mark.colour,
+                      gid=f"{kind}-{number}", **looks)  # fmt: skip
+        axes.plot([mark.x], [mark.y], marker=mark.marker, linestyle="none", zorder=4,
+                  markersize=mark.size_pt, markeredgecolor=mark.colour, markeredgewidth=1.2,
+                  markerfacecolor=mark.colour if mark.is_filled else "white",
+                  gid=f"{mark.group}-{number}")  # fmt: skip
+        if mark.flag:
+            axes.plot([mark.x], [mark.y], marker="o", zorder=3.8, markersize=mark.outer_pt,
+                      markeredgecolor=INK, markeredgewidth=0.9, gid=f"flag-{number}",
+                      linestyle="none", markerfacecolor="none")  # fmt: skip
+    for curve in curves:
+        axes.plot(curve.xs, curve.ys, **curve.looks)
+    draw_legend(axes, groups)
+    labels = Labels(axes)
+    for mark in marks:
+        labels.avoid([mark.x], [mark.y], size_pt=mark.outer_pt)
+        for _, xs, ys in mark.bars:
+            labels.avoid(xs, ys)
+    for curve in curves:
+        labels.avoid(curve.xs, curve.ys)
+    return labels
+
+
+def label_marks(labels: Labels, marks: Sequence[Mark], *, most: int = MOST_LABELS) -> None:
+    """An exclamation mark at each flag, and the names of the heaviest marks."""
+    for mark in marks:
+        if mark.flag:
+            near = labels.around(mark.outer_pt / 2 - 1, DISTANCES_PT[:1])
+            labels.write("!", (mark.x, mark.y), near, fontsize=SMALL_PT + 1, weight="bold")
+    named = sorted((mark for mark in marks if mark.text), key=lambda mark: -mark.weight)
+    for mark in named[:most]:
+        near = labels.around(mark.outer_pt / 2)
+        labels.write(mark.text, (mark.x, mark.y), near, color=mark.colour)
+
+
+def legend_of_marks(marks: Sequence[Mark]) -> list[Entry]:
+    """What hollow, filled, bars and rings mean in a legend, as far as they occur."""
+    marks = [mark for mark in marks if mark.group == "mark"]
+    flags = [mark.flag for mark in marks if mark.flag]
+    is_above = all(flag.startswith(ABOVE_ITS) for flag in flags)
+    bars = {kind for mark in marks for kind, _, _ in mark.bars}
+    entries = (
+        (any(not mark.is_filled for mark in marks), sample(marker="o", is_filled=False),
+         "counted from the graph (static)"),
+        (any(mark.is_filled and not mark.is_capture for mark in marks), sample(marker="o"),
+         "hardware counters"),
+        (any(mark.is_capture for mark in marks), sample(marker=OTHER_MARK),
+         "a capture: hardware counters of all its kernels"),
+        ("range" in bars, sample(marker="|", line="-", width=1.0), "bytes: moved … fused"),
+        ("repeats" in bars, sample(marker=VERTICAL, size=9), "range of repeats"),
+        (flags, sample(marker="o", is_filled=False, size=MARK_PT + 4, width=0.9),
+         "! faster than its roof allows" if is_above else "! see text"),
+    )  # fmt: skip
+    return [(handle, text) for is_there, handle, text in entries if is_there]
 
 
 class Labels:
-    """The obstacles on one pair of axes. From here on, the layout stays as it is."""
+    """The texts on one pair of axes. From here on, the layout stays as it is."""
 
     def __init__(self, axes: Axes) -> None:
         canvas = canvas_of(axes)
@@ -40,42 +178,32 @@ class Labels:
         canvas.set_layout_engine("none")
         self.axes = axes
         self.point = canvas.dpi / 72
-        self.frame: Box = axes.get_window_extent().extents
-        self.boxes: list[Box] = []  # of marks and texts
-        self.texts: list[Box] = []
-        # points on roofs and on bars of marks, a pixel apart
-        self.points: dict[int, Any] = dict.fromkeys((OVER_LINES, OVER_BARS), np.empty((0, 2)))
+        self.frame = axes.get_window_extent().extents
+        self.taken: Squares = np.empty((0, 3))  # by marks and texts
+        self.lines: Squares = np.empty((0, 3))
 
-    def to_pixels(self, x: float, y: float) -> Point:
-        across, up = self.axes.transData.transform((x, y))
-        return float(across), float(up)
+    def to_pixels(self, x: float, y: float) -> Squares:
+        pixels: Squares = self.axes.transData.transform((x, y))
+        return pixels
 
-    def add_mark(self, x: float, y: float, *, size_pt: float) -> None:
-        """Keep texts clear of a mark."""
-        self.boxes.append(_box_around(self.to_pixels(x, y), (0.0, 0.0), size_pt / 2 * self.point))
-
-    def add_line(self, xs: Sequence[float], ys: Sequence[float], kind: int = OVER_LINES) -> None:
-        """Keep texts clear of that part of a line, or of a bar, which is inside the axes."""
+    def avoid(self, xs: Sequence[float], ys: Sequence[float], *, size_pt: float = 0.0) -> None:
+        """Keep texts clear of a mark, or of the part of a line that is inside the axes."""
         ends = self.axes.transData.transform(np.column_stack([xs, ys]))
-        points = np.concatenate([_sample(*pair) for pair in pairwise(ends)])
-        inside = points[_find_inside(points, self.frame)]
-        self.points[kind] = np.concatenate([self.points[kind], inside])
+        if len(ends) == 1:
+            self.taken = np.vstack([self.taken, (*ends[0], size_pt / 2 * self.point)])
+            return
+        points = np.concatenate([
+            np.linspace(*pair, int(np.hypot(*(pair[1] - pair[0])) / STEP_PX) + 2)
+            for pair in pairwise(ends)
+        ])  # fmt: skip
+        inside = ((points >= self.frame[:2]) & (points <= self.frame[2:])).all(axis=1)
+        self.lines = np.vstack([self.lines, np.insert(points[inside], 2, 0.0, axis=1)])
 
     def write(
-        self,
-        text: str,
-        at: Point,
-        spots: Spots,
-        *,
-        angle: float = 0.0,
-        has_leader: bool = False,
-        over: int = OVER_BARS,
+        self, text: str, at: Point, spots: Spots, *, angle: float = 0.0, is_needed: bool = False,
         **looks: Any,
-    ) -> Any | None:
-        """Write at the first free spot around `at`; None where there is none.
-
-        Spots that touch nothing come first, then those that touch what it may be written `over`.
-        """
+    ) -> None:  # fmt: skip
+        """Write at the first free spot around `at`; over lines where that is needed."""
         from matplotlib.patheffects import withStroke
 
         label = self.axes.annotate(
@@ -86,81 +214,45 @@ class Labels:
         label.set_in_layout(False)
         extent = label.get_window_extent()
         label.set_rotation(angle)
-        size = (extent.width, extent.height)
-        least, best = over + 1, None
-        for spot in spots(*size):
-            covered = self._find_covered(at, spot, size, angle, has_leader=has_leader)
-            if covered < least:
-                least, best = covered, spot
-            if covered == OVER_NOTHING:
-                break
-        if best is None:
-            label.remove()
-            return None
-        label.set_position((best[0] / self.point, best[1] / self.point))
-        box = self._text_box(at, best, size, angle)
-        if has_leader and (leader := self._find_leader(at, box)) is not None:
-            self._draw_leader(at, leader)
-        self.boxes.append(box)
-        self.texts.append(box)
-        return label
+        every = np.vstack([self.taken, self.lines])
+        for obstacles in (every, self.taken) if is_needed else (every,):
+            for right, up in spots(extent.width, extent.height):
+                middle = self.to_pixels(*at) + np.array((right, up))
+                squares = self._cover(middle, extent.width, extent.height, radians(angle))
+                if self._is_free(squares, obstacles):
+                    label.set_position((right / self.point, up / self.point))
+                    self.taken = np.vstack([self.taken, squares])
+                    return
+        label.remove()
 
-    def _find_covered(
-        self, at: Point, spot: Point, size: Point, angle: float, *, has_leader: bool
-    ) -> int:
-        """The most that a text at this spot would cover: nothing, bars, lines, or other texts."""
-        box = self._text_box(at, spot, size, angle)
-        if not self._is_free(box):
-            return OVER_LINES + 1
-        leader = self._find_leader(at, box) if has_leader else None
-        if leader is not None and any(_find_inside(leader, text).any() for text in self.texts):
-            return OVER_LINES + 1
-        x, y = self.to_pixels(*at)
-        c, s = cos(radians(angle)), sin(radians(angle))
-        own = _box_around((0.0, 0.0), size, GAP_PT / 2 * self.point)
-        for kind, points in self.points.items():
-            turned = (points - (x + spot[0], y + spot[1])) @ np.array([[c, -s], [s, c]])
-            if _find_inside(turned, own).any():
-                return kind
-        return OVER_NOTHING
+    def _cover(self, middle: Squares, width: float, height: float, angle: float) -> Squares:
+        """A text as a row of squares of its height along its own direction."""
+        reach = max(width - height, 0.0) / 2
+        along = np.linspace(-reach, reach, ceil(width / height))[:, None]
+        middles = middle + along * (cos(angle), sin(angle))
+        return np.insert(middles, 2, height / 2 + GAP_PT * self.point, axis=1)
 
-    def _text_box(self, at: Point, spot: Point, size: Point, angle: float) -> Box:
-        """The upright box around a text, which may be rotated."""
-        x, y = self.to_pixels(*at)
-        c, s = abs(cos(radians(angle))), abs(sin(radians(angle)))
-        wide = (size[0] * c + size[1] * s, size[0] * s + size[1] * c)
-        return _box_around((x + spot[0], y + spot[1]), wide, GAP_PT * self.point)
-
-    def _is_free(self, box: Box) -> bool:
-        left, bottom, right, top = self.frame
-        is_inside = box[0] >= left and box[1] >= bottom and box[2] <= right and box[3] <= top
-        return is_inside and not any(
-            box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
-            for other in self.boxes
+    def _is_free(self, squares: Squares, obstacles: Squares) -> bool:
+        """Whether squares are inside the axes and touch none of the obstacles."""
+        half = squares[:, 2:]
+        is_inside = (squares[:, :2] - half >= self.frame[:2]) & (
+            squares[:, :2] + half <= self.frame[2:]
         )
+        apart = np.abs(squares[:, None, :2] - obstacles[None, :, :2]).max(axis=2)
+        return bool(is_inside.all() and (apart >= half + obstacles[:, 2]).all())
 
-    def _find_leader(self, at: Point, box: Box) -> Any | None:
-        """Points from a mark to the nearest edge of its text; None if that is near."""
-        x, y = self.to_pixels(*at)
-        end = (min(max(x, box[0]), box[2]), min(max(y, box[1]), box[3]))
-        is_near = hypot(end[0] - x, end[1] - y) <= LEADER_PT * self.point
-        return None if is_near else _sample(np.array((x, y)), np.array(end))
-
-    def _draw_leader(self, at: Point, leader: Any) -> None:
-        line = self.axes.annotate("", at, (leader[-1] - leader[0]) / self.point, zorder=2,
-                                  textcoords="offset points",
-                                  arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.5,
-                                              "shrinkA": 0, "shrinkB": 3})  # fmt: skip
-        line.set_in_layout(False)
-        self.points[OVER_BARS] = np.concatenate([self.points[OVER_BARS], leader])
-
-    def around(self, radius_pt: float, *, furthest_pt: float = DISTANCES_PT[-1]) -> Spots:
+    def around(
+        self,
+        radius_pt: float,
+        distances_pt: Sequence[float] = DISTANCES_PT,
+        directions: Sequence[tuple[int, int]] = AROUND,
+    ) -> Spots:
         """Around a mark, the nearest first."""
 
         def spots(width: float, height: float) -> Iterator[Point]:
-            for distance in (d for d in DISTANCES_PT if d <= furthest_pt):
+            for distance in distances_pt:
                 away = (radius_pt + distance) * self.point
-                for right, up in DIRECTIONS:
+                for right, up in directions:
                     slant = 0.7 if right and up else 1.0
                     yield right * (slant * away + width / 2), up * (slant * away + height / 2)
 
@@ -173,30 +265,16 @@ class Labels:
         """
         (x0, y0), (x1, y1) = self.to_pixels(*start), self.to_pixels(*end)
         length, away = hypot(x1 - x0, y1 - y0), 1 if x1 > x0 else -1
-        angle = degrees(atan2(away * (y1 - y0), away * (x1 - x0)))
-        c, s = cos(radians(angle)), sin(radians(angle))
+        angle = atan2(away * (y1 - y0), away * (x1 - x0))
+        c, s = cos(angle), sin(angle)
 
         def spots(width: float, height: float) -> Iterator[Point]:
             slide = SLIDE_PT * self.point
-            for off_pt in (OFF_LINE_PT, 3 * OFF_LINE_PT):
+            steps = range(max(1, int((length - width) / slide)))
+            for step, off_pt in product(steps, (OFF_LINE_PT, 3 * OFF_LINE_PT)):
                 off = height / 2 + off_pt * self.point
-                for step in range(max(1, int((length - width) / slide))):
-                    far = away * (width / 2 + 2 * self.point + step * slide)
-                    for up in (max(other * c, 0.0) + off, min(other * c, 0.0) - off):
-                        yield far * c - up * s, far * s + up * c
+                far = away * (width / 2 + 2 * self.point + step * slide)
+                for up in (max(other * c, 0.0) + off, min(other * c, 0.0) - off):
+                    yield far * c - up * s, far * s + up * c
 
-        return spots, angle
-
-
-def _sample(start: Any, end: Any) -> Any:
-    """Points on a segment, about a pixel apart."""
-    return np.linspace(start, end, max(2, int(np.hypot(*(end - start))) + 1))
-
-
-def _box_around(middle: Point, size: Point, gap: float) -> Box:
-    (x, y), wide, high = middle, size[0] / 2 + gap, size[1] / 2 + gap
-    return x - wide, y - high, x + wide, y + high
-
-
-def _find_inside(points: Any, box: Box) -> Any:
-    return ((points >= box[:2]) & (points <= box[2:])).all(axis=1)
+        return spots, degrees(angle)

@@ -1,4 +1,8 @@
-"""Steps under roofs: on one machine, as the batch grows, and on several machines."""
+"""Steps and their parts under roofs: what is chosen for each kind of figure, and its marks.
+
+Bytes: counters know those of every level. A static point knows them at the last cache, which all
+operators pass, and those that DRAM must deliver although the cache helps.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.figures.rooflines import (
-    MANY,
-    Curve,
-    Mark,
-    RoofSet,
-    draw_roofline,
-    legend_of_marks,
-    list_ceilings,
-    make_mark,
-    roof_names,
-)
+from ridgeline.captures.quantities import BULK_COPIES
+from ridgeline.report.figures.labels import Curve, Mark, legend_of_marks, make_mark
+from ridgeline.report.figures.rooflines import RoofSet, draw_roofline, roof_names
 from ridgeline.report.figures.style import (
+    PALE,
     Drawing,
     Entry,
+    Groups,
     colours,
     legend_lines,
     legend_marks,
@@ -30,35 +28,36 @@ from ridgeline.report.figures.style import (
 )
 from ridgeline.report.figures.views import (
     MachineView,
-    add_lines,
-    append_captures,
-    count_bounds,
     count_steps,
-    describe_fastest,
-    describe_flags,
-    find_repeat_ranges,
-    join_sentences,
+    describe_points,
+    describe_undrawn,
+    filter_drawable,
     name_colours,
     select_steps,
     short_name,
+    shorten_name,
 )
 from ridgeline.report.text import counted, listed
 from ridgeline.roofline.points import CAPTURE
-from ridgeline.units import format_ratio, si
+from ridgeline.roofline.roofs import LEVELS
+from ridgeline.units import format_time
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SUM_OF_KERNELS = "The time of a capture is the sum of its kernels' times."
-MOST_TRAJECTORIES = 10
+MODES = {"train": "training", "infer": "inference"}
 MODE_LINES = {"train": "-", "infer": (0, (4, 1.5))}
+MOST_TRAJECTORIES = 10
 MOST_MACHINES = 7
 MACHINES_HEADING = "Steps under the roofs of several machines"
-
-
-def filter_drawable(points: pd.DataFrame) -> pd.DataFrame:
-    """Those with an intensity and a rate."""
-    return points[points["ai"].gt(0) & points["attained_flops_per_s"].gt(0)]
+MOST_NAMED = 8  # layers or kernels
+MOST_DRAWN = 1_000  # layers or kernels in one picture
+SMALLEST_PT, LARGEST_PT = 3.0, 11.0
+LEVEL_MARKS = {"dram": "o", "l3": "s", "l2": "D", "l1": "^"}
+MOST_STEPS = 6  # with their levels
+PHASE_MARKS = {"forward": ">", "backward": "<", "optimizer": "s"}
+MOST_TRAINED = 5  # steps with their phases
 
 
 def draw_view(
@@ -66,9 +65,9 @@ def draw_view(
     heading: str,
     points: pd.DataFrame,
     marks: Sequence[Mark],
-    groups: Sequence[tuple[str, Sequence[Entry]]],
-    sentences: Sequence[str],
-    *,
+    groups: Groups,
+    text: str,
+    *notes: str,
     entries: Sequence[Entry] = (),
     levels: Sequence[str] = ("dram",),
     **more: Any,
@@ -76,11 +75,11 @@ def draw_view(
     """Marks of these points under the roofs of one machine; `entries` go before those of marks."""
     names = roof_names(points, view.roofs)
     roofs = RoofSet(roofs=view.roofs, names=names, levels=levels, datasheet=view.datasheet)
-    ceilings = list_ceilings(points, view.roofs, levels)
+    ceilings = [*names, *levels]
     legend = [*groups, ("mark", [*entries, *legend_of_marks(marks)])]
     axes = draw_roofline(heading, view.roofs_label(ceilings), [roofs], marks, legend, **more)
-    title = view.title(heading, ceilings)
-    return Drawing(axes=axes, title=title, caption=join_sentences(*sentences))
+    caption = describe_points(text, view, points, *notes)
+    return Drawing(axes=axes, title=view.title(heading, ceilings), caption=caption)
 
 
 # ---------------------------------------------------------------- one machine
@@ -88,167 +87,242 @@ def draw_view(
 
 def draw_steps(view: MachineView) -> Drawing | None:
     """A mark for every configuration that ran, and for every imported capture."""
-    steps = append_captures(select_steps(view.points, view.runs), view.captures)
-    points = filter_drawable(steps)
-    if points.empty or not view.has_roofs:
+    points = filter_drawable(select_steps(view, CAPTURE))
+    if points.empty or not view.roofs.is_known:
         return None
     is_capture = points["mode"].eq(CAPTURE)
-    colour = view.colours_of(points["model"])
-    ranges = find_repeat_ranges(view)
+    colour, ranges = view.colours_of(points["model"]), find_repeat_ranges(view)
     marks = [
-        make_mark(
-            point,
-            colour=colour[point["model"]],
-            marker=precision_mark(point["precision"]),
-            text=short_name(point) if point["is_first"] else "",
-            y_range=ranges.get((point["configuration"], point["provenance"])),
-        )
+        make_mark(point, colour=colour[point["model"]], marker=precision_mark(point["precision"]),
+                  text=short_name(point) if point["is_first"] else "",
+                  y_range=ranges[point["configuration"], point["provenance"]])
         for point in points.to_dict("records")
-    ]
+    ]  # fmt: skip
     groups = [
         (name_colours(points), legend_lines(colour)),
         ("precision", legend_precisions(points["precision"])),
     ]
-    modes = [word for mode, word in (("train", "training"), ("infer", "inference"))
-             if points["mode"].eq(mode).any()]  # fmt: skip
-    kinds = [f"{listed(modes)} steps"] if modes else []
-    numbers = (
-        (points.loc[~is_capture, "configuration"].nunique(), "configuration"),
-        (int(is_capture.sum()), "capture"),
-    )
-    counts = listed(counted(number, what) for number, what in numbers if number)
-    sentences = [
-        f"{counts} under the roofs of {view.device}.",
-        describe_fastest(points),
-        count_bounds(points[points["is_first"]]),
-        describe_flags(points),
-        SUM_OF_KERNELS if is_capture.any() else "",
-    ]
+    modes = listed(word for mode, word in MODES.items() if points["mode"].eq(mode).any())
+    kinds = [f"{modes} steps"] if modes else []
     heading = f"{view.device}: {listed([*kinds, *(['captures'] if is_capture.any() else [])])}"
-    return draw_view(view, heading, points, marks, groups, sentences)
+    return draw_view(view, heading, points, marks, groups, count_steps(points, "configuration"),
+                     SUM_OF_KERNELS if is_capture.any() else "")  # fmt: skip
 
 
-# ---------------------------------------------------------------- growing batches
+def find_repeat_ranges(view: MachineView) -> dict[Any, tuple[float, float]]:
+    """Lowest and highest rate of repeats, by configuration and provenance."""
+    steps = view.points[view.points["grain"].isin(["step", CAPTURE])]
+    rates = steps.groupby(["configuration", "provenance"])["attained_flops_per_s"]
+    return {key: (float(rate.min()), float(rate.max())) for key, rate in rates}
 
 
 def draw_trajectories(view: MachineView) -> Drawing | None:
     """A line through the batches of each setting that ran with at least two."""
-    points = find_trajectories(view)
-    if points.empty or not view.has_roofs:
+    points = filter_drawable(select_steps(view))
+    lines = points.groupby(["line", "provenance"], sort=False)
+    points = points[lines["batch_size"].transform("nunique").gt(1)]
+    if points.empty or not view.roofs.is_known:
         return None
-    every = [one.sort_values("batch_size") for _, one in points.groupby("trajectory", sort=False)]
+    every = [one.sort_values("batch_size")
+             for _, one in points.groupby(["line", "provenance"], sort=False)]  # fmt: skip
     shown = sorted(every, key=lambda one: -len(one))[:MOST_TRAJECTORIES]
-    points = points[points["trajectory"].isin([one["trajectory"].iloc[0] for one in shown])]
+    points = points.loc[[index for one in shown for index in one.index]]
     colour = view.colours_of(points["model"])
     marks, curves = [], []
     for one in shown:
         first = one.iloc[0]
-        marks += _mark_batches(one, colour[first["model"]], is_crowded=len(points) >= MANY)
-        looks = {"color": colour[first["model"]], "linewidth": 1.4, "zorder": 3.5,
-                 "linestyle": MODE_LINES.get(first["mode"], "-"), "label": "_way"}  # fmt: skip
-        curves.append(Curve(xs=list(one["ai"]), ys=list(one["attained_flops_per_s"]), looks=looks))
+        mine = [
+            make_mark(point, colour=colour[first["model"]], x_range=None,
+                      marker=precision_mark(first["precision"]), text=f"{point['batch_size']:.0f}")
+            for _, point in one.iterrows()
+        ]  # fmt: skip
+        marks += mine
+        curves.append(Curve(
+            xs=[mark.x for mark in mine], ys=[mark.y for mark in mine],
+            looks={"color": colour[first["model"]], "linewidth": 1.4, "zorder": 3.5,
+                   "linestyle": MODE_LINES.get(first["mode"], "-")},
+        ))  # fmt: skip
     groups = [
         ("model", legend_lines(colour)),
         ("precision", legend_precisions(points["precision"])),
         ("line", [(sample(line=MODE_LINES.get(mode, "-")), f"{mode}; number: batch")
                   for mode in dict.fromkeys(points["mode"])]),
     ]  # fmt: skip
-    heading = f"{view.device}: steps as the batch grows"
-    return draw_view(view, heading, points, marks, groups,
-                     _describe_trajectories(shown, len(every), view), curves=curves,
-                     most_labels=len(marks))  # fmt: skip
-
-
-def _mark_batches(steps: pd.DataFrame, colour: str, *, is_crowded: bool) -> list[Mark]:
-    """A mark for each batch; among many, only the ends are named and only the last has a range."""
-    marks = [
-        make_mark(point, colour=colour, marker=precision_mark(point["precision"]),
-                  text=f"{point['batch_size']:.0f}")
-        for _, point in steps.iterrows()
-    ]  # fmt: skip
-    if not is_crowded:
-        return marks
-    between = [replace(mark, x_range=None, text="") for mark in marks[1:-1]]
-    return [replace(marks[0], x_range=None), *between, marks[-1]]
-
-
-def find_trajectories(view: MachineView) -> pd.DataFrame:
-    """Steps that differ from at least one other in nothing but the batch."""
-    points = filter_drawable(select_steps(view.points, view.runs))
-    if points.empty:
-        return points.assign(trajectory=0)
-    lines = add_lines(view.runs).set_index("run_id")["line"]
-    points = points.assign(line=points["run_id"].map(lines))
-    points["trajectory"] = points.groupby(["line", "provenance"], sort=False).ngroup()
-    batches = points.groupby("trajectory")["batch_size"].transform("nunique")
-    return points[batches.gt(1)]
-
-
-def _describe_trajectories(shown: list[pd.DataFrame], count: int, view: MachineView) -> list[str]:
-    rates = [one["attained_flops_per_s"] for one in shown]
-    gains = [float(rate.iloc[-1] / rate.iloc[0]) for rate in rates]
-    best = shown[gains.index(max(gains))]
-    first, last = best.iloc[0], best.iloc[-1]
-    of_all = f"{len(shown)} of " if len(shown) < count else ""
-    return [
-        f"{of_all}{counted(count, 'setting')} on {view.device} with growing batch."
-        f" {last['model']} ({last['precision']}, {last['mode']}) goes from"
-        f" {si(first['attained_flops_per_s'], 'FLOP/s')} at batch {first['batch_size']:.0f} to"
-        f" {si(last['attained_flops_per_s'], 'FLOP/s')} at batch {last['batch_size']:.0f}, its"
-        f" intensity from {format_ratio(first['ai'])} to {format_ratio(last['ai'], 'FLOP/B')}.",
-        describe_flags(*shown),
-    ]
-
-
-# ---------------------------------------------------------------- several machines
+    return draw_view(view, f"{view.device}: steps as the batch grows", points, marks, groups,
+                     f"{counted(len(shown), 'setting')} with growing batch", curves=curves,
+                     most=len(marks))  # fmt: skip
 
 
 def draw_machines(views: Sequence[MachineView]) -> Drawing | None:
     """The highest roof that was used on each machine, its fp32, its DRAM, and its steps."""
-    pairs = [(view, filter_drawable(select_steps(view.points, view.runs)))
-             for view in views if view.has_roofs]  # fmt: skip
+    pairs = [(view, filter_drawable(select_steps(view)))
+             for view in views if view.roofs.is_known]  # fmt: skip
     pairs = [(view, points) for view, points in pairs if len(points)][:MOST_MACHINES]
     if len(pairs) < 2:
         return None
     colour = colours(view.name for view, _ in pairs)
     shape = marks_by_name(model for _, points in pairs for model in points["model"])
-    marks = [
-        make_mark(point, colour=colour[view.name], marker=shape[point["model"]],
-                  text=short_name(point, with_precision=True) if point["is_first"] else "")
-        for view, points in pairs
-        for _, point in points.iterrows()
-    ]  # fmt: skip
-    sets = [RoofSet(roofs=view.roofs, names=_end_roofs(view, points), colour=colour[view.name])
-            for view, points in pairs]  # fmt: skip
-    drawn = [[*one.names, "dram"] for one in sets]
-    sources = dict.fromkeys(view.roofs_label(ceilings).split(";")[0]
-                            for (view, _), ceilings in zip(pairs, drawn, strict=True))  # fmt: skip
-    subtitle = "roofs: " + "; ".join(
-        f"{view.device}: {view.roofs.source}{view.clock_label(ceilings)}"
-        for (view, _), ceilings in zip(pairs, drawn, strict=True)
-    )
+    marks, sets, labels, captions = [], [], [], []
+    for view, points in pairs:
+        marks += [
+            make_mark(point, colour=colour[view.name], marker=shape[point["model"]],
+                      text=short_name(point, with_precision=True) if point["is_first"] else "")
+            for _, point in points.iterrows()
+        ]  # fmt: skip
+        names = roof_names(points, view.roofs)
+        ends = list(dict.fromkeys([*names[:1], *names[-1:]]))
+        sets.append(RoofSet(roofs=view.roofs, names=ends, colour=colour[view.name]))
+        labels.append(f"{view.device}: {view.roofs_label([*ends, 'dram']).partition(';')[0]}")
+        captions.append(describe_points(count_steps(points), view, points))
     groups = [
         ("machine", legend_lines({view.device: colour[view.name] for view, _ in pairs})),
         ("model", legend_marks(shape)),
         ("mark", legend_of_marks(marks)),
     ]
+    subtitle = "; ".join(labels)
     axes = draw_roofline(MACHINES_HEADING, subtitle, sets, marks, groups, height_in=4.8)
-    best = [
-        f"{view.device} reaches {si(row['attained_flops_per_s'], 'FLOP/s')}"
-        f" ({short_name(row, with_precision=True)})"
-        for view, points in pairs
-        for _, row in points.nlargest(1, "attained_flops_per_s").iterrows()
+    return Drawing(axes=axes, title=f"{MACHINES_HEADING} ({subtitle})", caption=" ".join(captions))
+
+
+# ---------------------------------------------------------------- layers and kernels
+
+
+def draw_layers(view: MachineView) -> Drawing | None:
+    """The layers of the slowest run that timed them."""
+    return _draw_scope(view, "layer")
+
+
+def draw_kernels(view: MachineView) -> Drawing | None:
+    """The kernels of the slowest run that has their counters; without one, of a capture."""
+    return _draw_scope(view, "kernel")
+
+
+def _draw_scope(view: MachineView, scope: str) -> Drawing | None:
+    every = view.points[view.points["grain"].eq(scope)]
+    every = every[every["phase"].eq("all")] if scope == "layer" else every
+    whole = _find_slowest(view, filter_drawable(every))
+    if whole is None or not view.roofs.is_known:
+        return None
+    every = every[every["run_id"].eq(whole["run_id"])]
+    points = filter_drawable(every).nlargest(MOST_DRAWN, "time_s")
+    kind = points["kind"].mask(points["kind"].eq(""), "other")
+    colour, longest_s = colours(kind), float(points["time_s"].max())
+    marks = [
+        make_mark(point, colour=colour[str(point["kind"] or "other")], marker="o",
+                  text=shorten_name(str(point["name"])),
+                  size_pt=SMALLEST_PT
+                  + (LARGEST_PT - SMALLEST_PT) * (point["time_s"] / longest_s) ** 0.5)
+        for _, point in points.iterrows()
+    ]  # fmt: skip
+    size = (sample(marker="o", is_filled=False, size=LARGEST_PT),
+            f"size: time, at most {format_time(longest_s)}")  # fmt: skip
+    name, launches = short_name(whole, with_precision=True), int(points["launches"].fillna(1).sum())
+    how = f" ({counted(launches, 'launch', 'launches')})" if scope == "kernel" else ""
+    number = len(points) if scope == "kernel" else points["name"].nunique()
+    return draw_view(view, f"{view.device}: {scope}s of {name}", points, marks,
+                     [("kind", legend_lines(colour))], f"{counted(number, scope)} of {name}{how}",
+                     describe_undrawn(every) if scope == "kernel" else "", entries=[size],
+                     most=MOST_NAMED)  # fmt: skip
+
+
+def _find_slowest(view: MachineView, parts: pd.DataFrame) -> Any | None:
+    """The longest step that has these parts; without one, the longest capture."""
+    whole = view.points[view.points["run_id"].isin(parts["run_id"])]
+    for scope in ("step", CAPTURE):
+        steps = whole[whole["grain"].eq(scope)].sort_values(["time_s", "run_id"])
+        if len(steps):
+            return steps.iloc[-1]
+    return None
+
+
+# ---------------------------------------------------------------- memory levels
+
+
+def draw_levels(view: MachineView) -> Drawing | None:
+    """Steps and captures at the intensity of every level whose bytes are known."""
+    points = select_steps(view, CAPTURE)
+    known = {index: level_intensities(point) for index, point in points.iterrows()}
+    points = points[[len(known[index]) > 1 for index in points.index]]
+    if points.empty or not view.roofs.is_known:
+        return None
+    slowest = points.groupby("configuration")["time_s"].max().nlargest(MOST_STEPS)
+    points = points[points["configuration"].isin(slowest.index)]
+    points = points.assign(is_first=~points.duplicated("configuration"))
+    points = points.sort_values("time_s", ascending=False, kind="stable")
+    colour, has_several = view.colours_of(points["model"]), points["precision"].nunique() > 1
+    marks, curves = [], []
+    for index, point in points.iterrows():
+        name = short_name(point, with_precision=has_several) if point["is_first"] else ""
+        marks += _mark_levels(point, known[index], colour[point["model"]], name)
+        ends = [min(known[index].values()), max(known[index].values())]
+        curves.append(Curve(xs=ends, ys=[point["attained_flops_per_s"]] * 2,
+                            looks={"color": PALE, "zorder": 1.8, "linewidth": 1.0}))  # fmt: skip
+    levels = [level for level in LEVELS if any(level in known[index] for index in points.index)]
+    groups = [
+        (name_colours(points), legend_lines(colour)),
+        ("memory level", legend_marks({level.upper(): LEVEL_MARKS[level] for level in levels})),
     ]
-    every = [points for _, points in pairs]
-    caption = join_sentences(
-        f"{count_steps(*every)} on {counted(len(pairs), 'machine')}: {'; '.join(best)}.",
-        *map(describe_flags, every),
-    )
-    title = f"{MACHINES_HEADING} ({'; '.join(sources)})"
-    return Drawing(axes=axes, title=title, caption=caption)
+    notes = [note for run_id in points["run_id"] for note in view.notes.get(run_id, ())]
+    shown = [level for level in LEVELS if level in levels or level in view.roofs.bandwidth]
+    return draw_view(view, f"{view.device}: bytes at each memory level", points, marks, groups,
+                     f"{count_steps(points)} with their memory levels",
+                     f"{BULK_COPIES}." if BULK_COPIES in notes else "", levels=shown,
+                     curves=curves)  # fmt: skip
 
 
-def _end_roofs(view: MachineView, points: pd.DataFrame) -> list[str]:
-    """The highest roof that was used, and the lowest, which is that of fp32."""
-    names = roof_names(points, view.roofs)
-    return list(dict.fromkeys([*names[:1], *names[-1:]]))
+def level_intensities(point: Any) -> dict[str, float]:
+    """FLOPs per byte by level; DRAM's of a static point without what the last cache can hold."""
+    intensities: dict[str, float] = {}
+    for level in LEVELS:
+        moved = point.get(f"{level}_bytes")
+        if level == "dram" and point["provenance"] == "static":
+            least = point.get("least_bytes")
+            moved = least if least is not None and least == least else moved
+        if moved is not None and moved > 0 and point["flops"] > 0:
+            intensities[level] = float(point["flops"]) / float(moved)
+    return intensities
+
+
+def _mark_levels(point: Any, intensities: dict[str, float], colour: str, name: str) -> list[Mark]:
+    """A mark for each level; the one nearest to the cores has the name and the flag."""
+    mark = make_mark(point, colour=colour, marker="o", x_range=None, is_capture=False)
+    nearest = max(intensities, key=lambda level: intensities[level])
+    return [
+        replace(mark, x=intensity, marker=LEVEL_MARKS[level],
+                flag=mark.flag if level == nearest else "", text=name if level == nearest else "")
+        for level, intensity in intensities.items()
+    ]  # fmt: skip
+
+
+# ---------------------------------------------------------------- phases of training
+
+
+def draw_phases(view: MachineView) -> Drawing | None:
+    """Of each network and precision, the phases of its largest batch."""
+    points = view.points[view.points["is_chosen"] & view.points["mode"].eq("train")]
+    points = points[points["grain"].eq("phase") & points["phase"].isin(PHASE_MARKS)]
+    points = points[points["configuration"].isin(_find_largest_batches(points))]
+    timed = filter_drawable(points)
+    if timed.empty or not view.roofs.is_known:
+        return None
+    has_several = points["precision"].nunique() > 1
+    names = {index: short_name(row, with_precision=has_several) for index, row in points.iterrows()}
+    colour = colours(names[index] for index in timed.index)
+    marks = [
+        make_mark(point, colour=colour[names[index]], marker=PHASE_MARKS[point["phase"]],
+                  text=names[index] if point["phase"] == "backward" else "")
+        for index, point in timed.iterrows()
+    ]  # fmt: skip
+    phases = {name: m for name, m in PHASE_MARKS.items() if name in set(timed["phase"])}
+    groups = [("step", legend_lines(colour)), ("phase", legend_marks(phases))]
+    return draw_view(view, f"{view.device}: the phases of training", timed, marks, groups,
+                      f"The phases of {count_steps(timed, 'training step')}")  # fmt: skip
+
+
+def _find_largest_batches(points: pd.DataFrame) -> list[Any]:
+    """Configurations, the largest batch of each network and precision; the slowest of them."""
+    by = ["network", "precision", "batch_size", "configuration"]
+    steps = points[points["time_s"].notna()].groupby(by)["time_s"].sum().reset_index()
+    steps = steps.sort_values(["batch_size", "time_s"], ascending=False)
+    largest = steps.drop_duplicates(["network", "precision"]).sort_values("time_s")
+    return list(largest["configuration"][-MOST_TRAINED:])

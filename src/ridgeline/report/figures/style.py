@@ -40,7 +40,6 @@ PRECISION_MARKS = {"fp32": "o", "tf32": "s", "amp": "D", "bf16": "^", "fp16": "v
                    "fp8": "P"}  # fmt: skip
 MARKS = ("o", "s", "^", "D", "v", "P", "p", "<", ">")
 OTHER_MARK = "X"
-BAR_ENDS = ("|",)  # at both ends of a bar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +69,10 @@ def new_axes(heading: str, subtitle: str = "", *, height_in: float = HEIGHT_IN) 
     canvas = Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, layout="constrained")
     axes = canvas.add_subplot()
     axes.grid(visible=True, which="major")
-    pad = 15 if subtitle else 6
-    axes.set_title(heading, loc="left", fontsize=TITLE_PT, weight="bold", pad=pad)
-    if subtitle:
-        below = axes.annotate(subtitle, (0, 1), (0, 4), xycoords="axes fraction",
-                              textcoords="offset points", fontsize=7.5, color=GREY)  # fmt: skip
-        below.set_in_layout(False)
+    axes.set_title(heading, loc="left", fontsize=TITLE_PT, weight="bold", pad=15 if subtitle else 6)
+    below = axes.annotate(subtitle, (0, 1), (0, 4), xycoords="axes fraction",
+                          textcoords="offset points", fontsize=7.5, color=GREY)  # fmt: skip
+    below.set_in_layout(False)
     return axes
 
 
@@ -89,18 +86,21 @@ def canvas_of(axes: Axes) -> Canvas:
 
 def colours(names: Iterable[str]) -> dict[str, str]:
     """A colour for each name in its order; those after the last colour share a grey."""
-    unique = list(dict.fromkeys(names))
-    return dict(zip(unique, [*COLOURS, *(OTHER for _ in unique)], strict=False))
-
-
-def precision_mark(precision: str) -> str:
-    return PRECISION_MARKS.get(precision, OTHER_MARK)
+    return _assign_looks(names, COLOURS, OTHER)
 
 
 def marks_by_name(names: Iterable[str]) -> dict[str, str]:
     """A mark for each name in its order."""
+    return _assign_looks(names, MARKS, OTHER_MARK)
+
+
+def _assign_looks(names: Iterable[str], looks: Sequence[str], other: str) -> dict[str, str]:
     unique = list(dict.fromkeys(names))
-    return dict(zip(unique, [*MARKS, *(OTHER_MARK for _ in unique)], strict=False))
+    return dict(zip(unique, [*looks, *(other for _ in unique)], strict=False))
+
+
+def precision_mark(precision: str) -> str:
+    return PRECISION_MARKS.get(precision, OTHER_MARK)
 
 
 def scale_axes(axes: Axes, *, x: tuple[float, float], y: tuple[float, float]) -> None:
@@ -120,12 +120,14 @@ def dense_ticks(axis: Any) -> None:
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
 
 
-def number_ticks(axis: Any, unit: str, *, with_prefix: bool = False) -> None:
+def number_ticks(axis: Any, unit: str = "", *, with_prefix: bool = True) -> None:
     """Numbers as people write them: `100 G` or `0.1`, not powers of ten."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
-    write = prefixed if with_prefix else _plain
-    axis.set_major_formatter(FuncFormatter(lambda value, _index: write(value, unit)))
+    def write(value: float, _index: int) -> str:
+        return prefixed(value, unit) if with_prefix or value >= 1e6 else f"{value:.10g}"
+
+    axis.set_major_formatter(FuncFormatter(write))
     axis.set_minor_formatter(NullFormatter())
 
 
@@ -136,11 +138,10 @@ def prefixed(value: float, unit: str = "") -> str:
     return EngFormatter(unit)(value) if value else "0"
 
 
-def _plain(value: float, unit: str = "") -> str:
-    return f"{value:.10g} {unit}".rstrip() if value < 1e6 else prefixed(value, unit)
-
+# ---------------------------------------------------------------- legend
 
 Entry = tuple[Any, str]  # what stands in the legend, and what it means
+Groups = Sequence[tuple[str, Sequence[Entry]]]  # with a heading each
 
 
 def sample(
@@ -154,7 +155,7 @@ def sample(
                   markerfacecolor=colour if is_filled else "white", linewidth=width)  # fmt: skip
 
 
-def draw_legend(axes: Axes, groups: Sequence[tuple[str, Sequence[Entry]]]) -> None:
+def draw_legend(axes: Axes, groups: Groups) -> None:
     """Right of the axes, where it covers nothing; one heading for each group."""
     from matplotlib.legend_handler import HandlerLine2D
 
@@ -169,7 +170,7 @@ def draw_legend(axes: Axes, groups: Sequence[tuple[str, Sequence[Entry]]]) -> No
     lines = sum(text.count("\n") + 1 for text in texts) + sum(are_headings) / 2
     canvas = canvas_of(axes)
     canvas.set_figheight(max(canvas.get_figheight(), 0.3 + LINE_IN * lines))
-    bars = {h: HandlerLine2D(numpoints=2) for h in handles if h.get_marker() in BAR_ENDS}
+    bars = {h: HandlerLine2D(numpoints=2) for h in handles if h.get_marker() == "|"}  # at both ends
     box: Any = canvas.legend(
         handles, texts, loc="outside right upper", handlelength=1.6, labelspacing=0.45,
         borderaxespad=0.2, handler_map=bars,
@@ -178,8 +179,7 @@ def draw_legend(axes: Axes, groups: Sequence[tuple[str, Sequence[Entry]]]) -> No
     for row, is_heading in zip(column.get_children(), are_headings, strict=True):
         if is_heading:  # without a handle, it begins where the handles do
             handle, text = row.get_children()
-            handle.width = 0
-            row.sep = 0
+            handle.width = row.sep = 0
             text.get_children()[0].set_weight("bold")
 
 

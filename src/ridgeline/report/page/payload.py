@@ -22,23 +22,28 @@ from ridgeline.report.configurations import (
     samples_per_s,
 )
 from ridgeline.report.executed import flops_by_roof
-from ridgeline.report.page.content import describe_captures, name_machine
-from ridgeline.report.profiled import describe_gap, describe_trust, profiled, programs, whole
+from ridgeline.report.profiled import (
+    describe_gap,
+    describe_trust,
+    launch_gap,
+    profiled,
+    programs,
+    whole,
+)
 from ridgeline.report.study import BUSY, Machine, Study
 from ridgeline.report.summary import floor_notes, summary
-from ridgeline.report.text import capped, records
+from ridgeline.report.text import capped, number, records
 from ridgeline.report.views import repeat_command
 from ridgeline.roofline.causes import CAUSES
 from ridgeline.roofline.floors import flops_columns, roof_of
-from ridgeline.roofline.kernel_names import short_kernel
 from ridgeline.roofline.roofs import LEVELS, Roofs
+from ridgeline.roofline.work import short_kernel
 from ridgeline.store import MeasuredRun
 from ridgeline.units import format_percent, format_time, si
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT = 1  # of the payload
 DIGITS = 5  # people see three
 # Inside a script element only `<` can end it; the others are escaped so that no reader of HTML, XML
 # or old JavaScript can take data for anything else.
@@ -50,20 +55,22 @@ MOST_KERNEL_ROWS = 60  # of a run
 
 RUN_NUMBERS = {  # column of the payload: column of study.runs
     "batch": "batch_size", "step_s": "step_median_s", "step_low_s": "step_interval_low_s",
-    "step_high_s": "step_interval_high_s", "step_std_s": "step_std_s", "busy": "busy_fraction",
-    "clock_hz": "clock_hz", "temperature_c": "temperature_c", "step_j": "energy_j_per_step",
+    "step_high_s": "step_interval_high_s", "step_std_s": "step_std_s", "clock_hz": "clock_hz",
+    "temperature_c": "temperature_c", "step_j": "energy_j_per_step",
     "sample_j": "energy_j_per_sample", "power_w": "mean_power_w", "idle_w": "idle_power_w",
-    "memory_bytes": "peak_memory_bytes", "params": "params", "flops": "flops",
-    "iters": "measured_iters",
+    "memory_bytes": "peak_memory_bytes", "flops": "flops", "iters": "measured_iters",
 }  # fmt: skip
 RUN_TEXTS = {
     "id": "run_id", "model": "model", "mode": "mode", "precision": "precision",
     "time": "timestamp", "host": "hostname", "limits": "throttle_reasons", "meter": "energy_meter",
     "count_id": "count_id", "label": "label",
 }  # fmt: skip
+CAPTURE_TEXTS = {
+    "id": "run_id", "model": "label", "time": "timestamp", "device": "device_name",
+    "label": "label", "command": "command", "files": "files", "warnings": "warnings",
+}  # fmt: skip
 STORED_TEXTS = ("status", "command", "versions", "warnings", "no_energy")  # only run.json has them
-CAPTURE_TEXTS = ("files", "device")
-WORD_COLUMNS = (*RUN_TEXTS, *STORED_TEXTS, "setting", "flags", "floor_note")
+ALL_TEXTS = (*RUN_TEXTS, *STORED_TEXTS, "setting", "flags", "floor_note", "files", "device")
 SHOWN = ("model", "mode", "precision")  # beside the machine and the batch, wherever a run is named
 LIBRARIES = ("torch", "torchvision", "timm", "transformers", "triton")
 POINT_TEXTS = ("grain", "name", "layer", "phase", "kind", "shapes", "provenance", "bound", "flag")
@@ -76,6 +83,7 @@ RECONCILED_NUMBERS = (
     "launches", "time_s", "model_flops", "executed_flops", "model_products", "executed_products",
     "model_bytes", "dram_bytes",
 )  # fmt: skip
+KERNEL_TEXTS = ("kernel", "short", "family")
 KERNEL_NUMBERS = ("launches", "time_s", "share", "flops", "dram_bytes", "l2_bytes", "l1_bytes")
 COUNTED_LEVELS = ("dram", "l2", "l1")  # memory levels with a total
 
@@ -87,21 +95,20 @@ def make_payload(study: Study) -> tuple[dict[str, Any], list[str]]:
     runs = make_run_columns(study, words)
     rows = {words.texts[text]: row for row, text in enumerate(runs.get("id", ()))}
     first = next((rows.get(str(finding["run_id"])) for finding in summary(study).findings), None)
+    compared = study.reconciled.head(MOST_RECONCILED)
     payload = {
-        "format": FORMAT,
         "machines": [_describe_roofs(study, machine) for machine in study.machines],
         "runs": runs,
-        "points": to_columns(points, POINT_TEXTS, POINT_NUMBERS, rows, words),
+        "points": to_columns(points, POINT_TEXTS, POINT_NUMBERS, words, rows),
         "executed": {
             "profiles": _list_profiles(study, rows),
-            "reconciled": to_columns(study.reconciled.head(MOST_RECONCILED), RECONCILED_TEXTS,
-                                     RECONCILED_NUMBERS, rows, words),
-            "kernels": _make_kernel_columns(study.kernels, rows, words),
+            "reconciled": to_columns(compared, RECONCILED_TEXTS, RECONCILED_NUMBERS, words, rows),
+            "kernels": _make_kernel_columns(study.kernels, words, rows),
             "causes": CAUSES,
         },
         "first_run": first,
         "words": words.texts,  # last: the columns above fill it
-    }  # fmt: skip
+    }
     return payload, left_out
 
 
@@ -146,15 +153,15 @@ def to_columns(
     table: pd.DataFrame,
     texts: Sequence[str],
     numbers: Sequence[str],
-    rows: Mapping[str, int],
     words: Words,
+    rows: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """The columns of a table; `run` is the row of the table of runs."""
+    """The columns of a table; `run` is the row of the table of runs, where `rows` has these."""
     if table.empty:
         return {"count": 0}
     return {
         "count": len(table),
-        "run": [rows[run_id] for run_id in table["run_id"]],
+        **({"run": [rows[run_id] for run_id in table["run_id"]]} if rows is not None else {}),
         **{name: words.column(table[name]) if name in table else None for name in texts},
         **{name: round_column(table[name]) if name in table else None for name in numbers},
     }
@@ -171,13 +178,18 @@ def to_script(payload: Mapping[str, Any]) -> str:
 # ---------------------------------------------------------------- machines
 
 
+def name_machine(study: Study, machine: Machine) -> str:
+    """Its name, with the device where several share a name."""
+    same = [m for m in study.machines if m.env == machine.env]
+    return machine.env if len(same) == 1 else f"{machine.env} {machine.roofs.device}"
+
+
 def _describe_roofs(study: Study, machine: Machine) -> dict[str, Any]:
     """What the figure needs of a machine."""
     roofs, sheet = machine.roofs, machine.datasheet
     return {
         "title": name_machine(study, machine),
         "device": roofs.device,
-        "device_name": roofs.device_name,
         "source": roofs.source,
         "measured_at": roofs.measured_at,
         **_round_rates(roofs),
@@ -202,40 +214,39 @@ def _find_machine(study: Study, env: object, devices: Sequence[str]) -> int:
 
 def make_run_columns(study: Study, words: Words) -> dict[str, Any]:
     """A row for each run and, after the `measured` ones, for each capture."""
-    runs, captures = _list_runs(study), _list_captures(study)
-    columns: dict[str, Any] = {"count": len(runs) + len(captures), "measured": len(runs)}
-    if not columns["count"]:
-        return columns
-    names = (*WORD_COLUMNS, *(CAPTURE_TEXTS if captures else ()))
-    for name in names:
-        columns[name] = words.column(row.get(name, "") for row in runs)
-    for name in names:
-        columns[name] += words.column(row.get(name, "") for row in captures)
-    columns["machine"] = [row["machine"] for row in (*runs, *captures)]
-    used = {**_list_used_roofs(study.points), **_list_used_roofs(study.capture_points)}
-    columns["roofs"] = [words.column(used.get(row["id"], ())) for row in (*runs, *captures)]
-    if runs:
-        for name, source in RUN_NUMBERS.items():
-            columns[name] = round_column(study.runs[source]) if source in study.runs else None
-        columns["samples_per_s"] = round_column(map(samples_per_s, records(study.runs)))
+    import pandas as pd
+
+    captures = [  # the figure places them, tables of runs leave them out
+        {
+            **{name: row.get(source) for name, source in CAPTURE_TEXTS.items()},
+            "mode": "capture",
+            "machine": _find_machine(study, row["env"], (str(row["device"]),)),
+        }
+        for row in records(study.captures)
+    ]
+    rows = [*_list_runs(study), *captures]
+    columns = to_columns(pd.DataFrame(rows), ALL_TEXTS, (*RUN_NUMBERS, "samples_per_s"), words)
+    columns["measured"] = len(rows) - len(captures)
+    used = _list_used_roofs(study.every_point)
+    columns["machine"] = [row["machine"] for row in rows]
+    columns["roofs"] = [words.column(used.get(row["id"], ())) for row in rows]
     return columns
 
 
 def _list_runs(study: Study) -> list[dict[str, Any]]:
-    """Texts and the machine of each run, by column of the payload."""
-    if study.runs.empty:
-        return []
+    """Each run by column of the payload, with its machine."""
     stored = {run.run_id: run for run in study.raw_runs}
     notes = floor_notes(study)
     rows = []
-    settings = describe_run_settings(study.runs)
+    settings = describe_run_settings(study.runs) if len(study.runs) else []
     for row, setting in zip(records(study.runs), settings, strict=True):
         run_id, backend = str(row["run_id"]), str(row["backend"])
         run = stored.get(run_id)
         device = run.request.device if run else 0
         rows.append({
-            **{name: row.get(source) for name, source in RUN_TEXTS.items()},
+            **{name: row.get(source) for name, source in {**RUN_TEXTS, **RUN_NUMBERS}.items()},
             **(_read_stored_texts(run) if run else {}),
+            "samples_per_s": samples_per_s(row),
             "setting": setting,
             "flags": _join_flags(row),
             "floor_note": notes.get(run_id, ""),
@@ -255,9 +266,8 @@ def _read_stored_texts(run: MeasuredRun) -> dict[str, str]:
 
 
 def _list_versions(provenance: Provenance) -> str:
-    commit = provenance.ridgeline_commit
+    commit, libraries = provenance.ridgeline_commit, provenance.libraries
     parts = [f"ridgeline {provenance.ridgeline}" + (f" ({commit.sha[:9]})" if commit else "")]
-    libraries = provenance.libraries
     parts += [f"{name} {libraries[name]}" for name in LIBRARIES if name in libraries]
     parts += [f"{name} {version}" for name, version in provenance.backends.items()]
     return ", ".join([*parts, f"Python {provenance.python}"])
@@ -278,32 +288,14 @@ def _join_flags(row: Mapping[str, Any]) -> str:
     return "\n".join(str(text) for text in flags if text and not is_missing(text))
 
 
-def _list_captures(study: Study) -> list[dict[str, Any]]:
-    """The same of imported captures: the figure places them, tables of runs leave them out."""
-    return [
-        {
-            "id": str(row["run_id"]),
-            "model": str(row["label"]),
-            "mode": "capture",
-            "time": row.get("timestamp"),
-            "device": str(row["device_name"]),
-            **{name: str(row[name]) for name in ("label", "command", "files", "warnings")},
-            "machine": _find_machine(study, row["env"], (str(row["device"]),)),
-        }
-        for row in records(study.captures)
-    ]
-
-
 def _list_used_roofs(points: pd.DataFrame) -> dict[str, list[str]]:
     """The compute roofs that the work of each run belongs under, the largest work first."""
-    if points.empty:
-        return {}
-    steps = points[points["grain"].isin(["step", "capture"])]
-    work = (steps if len(steps) else points).groupby("run_id", sort=False)[flops_columns(points)]
+    coarse = points[points["grain"].isin(["step", "capture"])]
+    work = coarse.groupby("run_id", sort=False)[flops_columns(points)].sum()
     return {
         str(run_id): [" ".join(roof_of(str(name))) for name in row.sort_values(ascending=False,
                       kind="stable").index if row[name] > 0]
-        for run_id, row in work.sum().iterrows()
+        for run_id, row in work.iterrows()
     }  # fmt: skip
 
 
@@ -340,8 +332,7 @@ def _choose_layers(layers: pd.DataFrame) -> tuple[pd.DataFrame, str]:
         return layers, ""
     text = (
         f"Layers of {len(chosen)} of {len(sizes)} runs are here, those of the latest"
-        f" ({MOST_LAYERS:,} rows fit); {len(sizes) - len(chosen)} runs are here with their steps"
-        " and phases only. The CSV and Parquet tables beside this page have all."
+        f" ({MOST_LAYERS:,} rows fit). The CSV and Parquet tables beside this page have all."
     )
     return layers[layers["run_id"].isin(chosen)], text
 
@@ -350,18 +341,45 @@ def _choose_kernels(kernels: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     if len(kernels) <= MOST_KERNELS:
         return kernels, ""
     longest = kernels.nlargest(MOST_KERNELS, "time_s")
-    rest = kernels.drop(longest.index)
-    time_s = rest["time_s"].sum()
+    time_s = kernels["time_s"].drop(longest.index).sum()
     text = (
         f"Of {len(kernels):,} kernels the {len(longest):,} that take longest are here. The other"
-        f" {len(rest):,} take {format_time(time_s)} together,"
-        f" {format_percent(time_s / kernels['time_s'].sum())} of all kernel time, do"
-        f" {si(rest['flops'].sum(), 'FLOP')} and move {si(rest['dram_bytes'].sum(), 'B')}."
+        f" {len(kernels) - len(longest):,} take {format_time(time_s)} together,"
+        f" {format_percent(time_s / kernels['time_s'].sum())} of all kernel time."
     )
     return longest, text
 
 
 # ---------------------------------------------------------------- profiles
+
+
+def describe_captures(study: Study) -> list[dict[str, str]]:
+    """How near each capture is to its roofs, with its source."""
+    sentences = []
+    for row in records(study.captures):
+        text = f"{row['label']}, on {row['env']}: {_describe_time(row)}."
+        reached = number(row["efficiency"])
+        if reached is not None:
+            they = "It reaches" if number(row["launches"]) == 1 else "They reach"
+            text += f" {they} {format_percent(reached)} of what the roofs allow."
+        source = f"capture: {row.get('files')}, stored as {row.get('run_id')}"
+        where = f"{source} (results in {study.results.name})"
+        sentences.append({"text": text, "provenance": where})
+    return sentences
+
+
+def _describe_time(row: Mapping[str, Any]) -> str:
+    launches, time_s, step_s = (number(row[n]) for n in ("launches", "time_s", "step_time_s"))
+    if step_s and time_s:
+        busy_s, copy_s = number(row["busy_time_s"]), number(row["copy_time_s"])
+        return launch_gap(time_s, step_s, round(launches or 0), busy_s=busy_s, copy_s=copy_s)
+    taken = "an unknown time" if time_s is None else format_time(time_s)
+    if launches == 1:
+        return f"1 kernel launch takes {taken} (the step around it was not timed)"
+    return (
+        f"{si(launches or 0)} kernel launches take {taken} together (the sum of their times; the"
+        " step around them was not timed)"
+    )
 
 
 def _list_profiles(study: Study, rows: Mapping[str, int]) -> list[dict[str, Any]]:
@@ -375,7 +393,6 @@ def _list_profiles(study: Study, rows: Mapping[str, int]) -> list[dict[str, Any]
                 f"{capped(text)}." for text in (describe_gap(one), describe_trust(one)) if text
             ],
             "warnings": list(one.warnings),
-            "is_trusted": one.is_trusted is not False,
             "gap_s": round_number(one.gap_s),
             "launches": one.launches,
             **_list_amounts(one.flops_by_roof, one.kernel_time_s, asdict(one)),
@@ -385,8 +402,7 @@ def _list_profiles(study: Study, rows: Mapping[str, int]) -> list[dict[str, Any]
     own, points = programs(study), study.capture_points
     for row, about in zip(records(study.captures), describe_captures(study), strict=True):
         run_id = str(row["run_id"])
-        program = own.get(run_id)
-        trust = describe_trust(program) if program else ""
+        trust = describe_trust(own[run_id]) if run_id in own else ""
         flops = flops_by_roof(points[points["run_id"].eq(run_id) & points["grain"].eq("capture")])
         profiles.append({
             "run": rows[run_id],
@@ -394,7 +410,6 @@ def _list_profiles(study: Study, rows: Mapping[str, int]) -> list[dict[str, Any]
             "has_counters": bool(flops),
             "told": [about["text"], *([f"{capped(trust)}."] if trust else [])],
             "warnings": list(study.notes.get(run_id, ())),
-            "is_trusted": program is None or program.is_trusted is not False,
             "gap_s": None,  # there is no step around it
             "launches": whole(row["launches"]),
             **_list_amounts(flops, row["time_s"], row),
@@ -415,7 +430,7 @@ def _list_amounts(
 
 
 def _make_kernel_columns(
-    kernels: pd.DataFrame, rows: Mapping[str, int], words: Words
+    kernels: pd.DataFrame, words: Words, rows: Mapping[str, int]
 ) -> dict[str, Any]:
     """The longest kernels of each run and capture, with how many there are in all."""
     if kernels.empty:
@@ -423,5 +438,5 @@ def _make_kernel_columns(
     by_run = kernels.groupby("run_id", sort=False)
     first = by_run.head(MOST_KERNEL_ROWS)
     first = first.assign(short=[short_kernel(str(name)) for name in first["kernel"]])
-    columns = to_columns(first, ("kernel", "short", "family"), KERNEL_NUMBERS, rows, words)
+    columns = to_columns(first, KERNEL_TEXTS, KERNEL_NUMBERS, words, rows)
     return columns | {"all": {rows[str(run_id)]: len(table) for run_id, table in by_run}}
