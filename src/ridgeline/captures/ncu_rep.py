@@ -1,14 +1,13 @@
 """Binary reports of Nsight Compute, .ncu-rep: only its own library or program reads them.
 
-The package ncu-report is used, the library of an installed ncu, or ncu itself. The library runs in
-a process of its own (`python -m ridgeline.captures.ncu_rep FILE`), since a damaged report may crash
-it. Each writes what `ncu --csv --page raw --print-units base` prints, and that is read.
+The package ncu-report is used, or an installed ncu. The library runs in a process of its own
+(`python -m ridgeline.captures.ncu_rep FILE`), since a damaged report may crash it. Each writes what
+`ncu --csv --page raw --print-units base` prints, and that is read.
 """
 
 from __future__ import annotations
 
 import csv
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,7 +21,6 @@ from ridgeline.errors import RidgelineError
 from ridgeline.machine.profilers import ncu_path
 from ridgeline.machine.system import SystemIO
 
-LIBRARY = "ncu_report"
 TIME_LIMIT_S = 600
 INSTALL = "pip install ncu-report, or install Nsight Compute and put its ncu on the PATH"
 _OPTIONS = ("--csv", "--page", "raw", "--print-units", "base")
@@ -30,8 +28,18 @@ _OPTIONS = ("--csv", "--page", "raw", "--print-units", "base")
 
 def convert_report(path: Path, file: Path) -> None:
     """Write a report as a raw table; one that cannot be read is refused."""
-    problem = _convert(path, file)
-    if not file.exists() or not file.stat().st_size:
+    program = ncu_path(SystemIO())
+    if find_spec("ncu_report") is not None:
+        command = [sys.executable, "-m", "ridgeline.captures.ncu_rep", str(path.absolute())]
+    elif program is not None:
+        command = [program, "--import", str(path.absolute()), *_OPTIONS]
+    else:
+        raise RidgelineError(
+            f"nothing here can read the report {path}: Nsight Compute (ncu) was not found",
+            hint=INSTALL,
+        )
+    problem = _run(command, file)
+    if problem or not file.stat().st_size:
         raise RidgelineError(
             f"{path} cannot be read: {problem or 'it holds no kernels'}",
             hint="it is damaged, or of a later version than the reader: copy it again, update"
@@ -39,50 +47,15 @@ def convert_report(path: Path, file: Path) -> None:
         )
 
 
-def _convert(path: Path, file: Path) -> str:
-    """Write the report as a table; the problem if that failed."""
-    program = ncu_path(SystemIO())
-    library = _find_library(program)
-    if program is None and library is None:
-        raise RidgelineError(
-            f"nothing here can read the report {path}: Nsight Compute (ncu) was not found",
-            hint=INSTALL,
-        )
-    problem = ""
-    if library is not None:
-        search_path = os.pathsep.join([*library, *filter(None, sys.path)])
-        # -P: nothing in the user's folder is imported
-        command = [sys.executable, "-P", "-m", "ridgeline.captures.ncu_rep", str(path)]
-        problem = _run(command, file, {**os.environ, "PYTHONPATH": search_path})
-    if program is not None and not (file.exists() and file.stat().st_size):
-        command = [program, "--import", str(path.absolute()), *_OPTIONS]
-        problem = _run(command, file, dict(os.environ))
-    return problem
-
-
-def _find_library(program: str | None) -> list[str] | None:
-    """The folders to add to the path for the library; None without a library."""
-    if find_spec(LIBRARY) is not None:
-        return []
-    for parent in Path(program).resolve().parents if program else ():
-        folder = parent / "extras" / "python"
-        if (folder / f"{LIBRARY}.py").exists():
-            return [str(folder)]
-    return None
-
-
-def _run(command: list[str], file: Path, environment: dict[str, str]) -> str:
-    """Have a program write the table; its error, and no table, if it failed."""
+def _run(command: list[str], file: Path) -> str:
+    """Have a program write the table; its error if it failed."""
     try:
         with file.open("wb") as out:
             process = subprocess.run(
-                command, stdout=out, stderr=subprocess.PIPE, env=environment,
-                timeout=TIME_LIMIT_S, stdin=subprocess.DEVNULL,
+                command, stdout=out, stderr=subprocess.PIPE, timeout=TIME_LIMIT_S,
+                stdin=subprocess.DEVNULL,
             )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        file.write_bytes(b"")
-        return f"its reader took more than {TIME_LIMIT_S} s"
-    except OSError as error:
+    except (subprocess.TimeoutExpired, OSError) as error:
         return str(error)
     if not process.returncode:
         return ""
@@ -90,7 +63,6 @@ def _run(command: list[str], file: Path, environment: dict[str, str]) -> str:
     with file.open(errors="replace") as lines:  # ncu prints its errors there, too
         for line in lines:
             log.add_line(line)
-    file.write_bytes(b"")
     errors = process.stderr.decode(errors="replace").strip().splitlines()
     status = f"its reader ended with status {process.returncode}"
     return [*log.errors[:1], *errors[-1:], status][0][:300]

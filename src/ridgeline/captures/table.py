@@ -13,7 +13,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -25,12 +25,6 @@ from ridgeline.errors import RidgelineError
 
 GZIP_MARK = b"\x1f\x8b"
 _CHUNK = 2**20
-_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
-_BYTE_ORDER_MARKS = {
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
 OnBytes = Callable[[int, int], None]  # bytes read and bytes in all
 
 
@@ -53,17 +47,10 @@ def explain_os_errors(path: Path) -> Iterator[None]:
     """Turn errors of the file system or of gzip into one that says what to do."""
     try:
         yield
-    except FileNotFoundError as error:
-        raise RidgelineError(f"there is no file {path}", hint="check the path") from error
-    except IsADirectoryError as error:
-        raise RidgelineError(f"{path} is a folder", hint="name the files in it") from error
-    except _DAMAGED as error:
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or "it is damaged or not whole"
         raise RidgelineError(
-            f"{path} cannot be unpacked: it is damaged or not whole", hint="copy it again"
-        ) from error
-    except OSError as error:
-        raise RidgelineError(
-            f"cannot read {path}: {error.strerror or error}", hint="check the file"
+            f"{path} cannot be read: {reason}", hint="check the path, or copy the file again"
         ) from error
 
 
@@ -91,29 +78,15 @@ def open_text(path: Path, on_bytes: OnBytes | None = None) -> Iterator[TextIO]:
         text.detach()
 
 
-def read_head(path: Path, size: int = _CHUNK) -> bytes:
-    """The first bytes of the content; as many as there are if its end is damaged."""
-    head = bytearray()
-    with open_bytes(path) as stream:
-        try:
-            while len(head) < size and (part := stream.read1(2**16)):
-                head += part
-        except (*_DAMAGED, OSError):
-            if not head:
-                raise
-    return bytes(head[:size])
-
-
 def skip_lines(stream: TextIO | BinaryIO, count: int) -> None:
-    """Read past lines of any length in little memory."""
-    while count and (part := stream.readline(_CHUNK)):
-        count -= part[-1:] in ("\n", b"\n")
+    for _ in range(count):
+        stream.readline()
 
 
 def find_encoding(head: bytes) -> str:
     """By the byte order mark; UTF-8 without one."""
-    marks = _BYTE_ORDER_MARKS.items()
-    return next((name for mark, name in marks if head.startswith(mark)), "utf-8")
+    is_utf_16 = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return "utf-16" if is_utf_16 else "utf-8-sig"
 
 
 # ---------------------------------------------------------------- headers
@@ -138,7 +111,6 @@ _TITLES = {  # of the texts of a launch, by the names that versions and the UI g
     "compute_capability": ("CC",),
     "passes": ("profiler__replayer_passes",),
 }
-INVOCATIONS, AVERAGE = "Invocations", "Average"  # of `ncu --print-summary`
 INSTANCES, COUNT, KERNEL_AVERAGES = "Instances", "Count", ("KAvg", "Kernel Avg")  # of nsys
 SAMPLE_ROWS = 400  # for the decimal mark
 _MARKS = (*_KERNEL_NAMES, "Metric Name", "Duration", "Total Time")
@@ -183,32 +155,26 @@ def parse_header(line: str) -> Header | None:
     if not any(mark in line for mark in _MARKS):
         return None
     line = line.rstrip("\r\n").lstrip("\ufeff")
-    starts = dict.fromkeys(start for start in (line.find('"ID"'), 0) if start >= 0)
-    for start in starts:
+    for start in {max(line.find('"ID"'), 0): None, 0: None}:
         for delimiter in _DELIMITERS:
-            header = _make_header(_split_line(line[start:], delimiter), delimiter)
-            if header is not None:
-                return header
+            with suppress(csv.Error):
+                header = _make_header(
+                    next(csv.reader([line[start:]], delimiter=delimiter)), delimiter
+                )
+                if header is not None:
+                    return header
     return None
 
 
-def parse_next_header(row: Sequence[str], delimiter: str) -> Header | None:
-    """The header of another table below the first, where files were put together."""
-    is_title = len(row) > 2 and row[0].strip() in ("ID", *_KERNEL_NAMES)
-    return _make_header(row, delimiter) if is_title else None
+def _is_header(row: Sequence[str]) -> bool:
+    """Whether another table begins below the first, where files were put together."""
+    return len(row) > 2 and row[0].strip() in ("ID", *_KERNEL_NAMES)
 
 
 def _make_header(cells: Sequence[str], delimiter: str) -> Header | None:
     names, units = zip(*(_split_unit(cell.strip()) for cell in cells), strict=True)
     kind = _find_kind(names, units)
     return Header(kind=kind, delimiter=delimiter, names=names, units=units) if kind else None
-
-
-def _split_line(line: str, delimiter: str) -> list[str]:
-    try:
-        return next(csv.reader([line], delimiter=delimiter), []) or [""]
-    except csv.Error:
-        return [""]
 
 
 def _split_unit(cell: str) -> tuple[str, str]:
@@ -226,8 +192,7 @@ def _split_unit(cell: str) -> tuple[str, str]:
 def _find_kind(names: Sequence[str], units: Sequence[str]) -> str | None:
     there = set(names)
     if "Metric Name" in there:
-        is_summary = {AVERAGE, INVOCATIONS} <= there and there & {*_KERNEL_NAMES}
-        return DETAILS if {"ID", "Metric Value"} <= there or is_summary else None
+        return DETAILS if {"ID", "Metric Value"} <= there else None
     if "Total Time" in there and INSTANCES in there and there & {"Name", *_KERNEL_NAMES}:
         return NSYS
     if {"Duration", "Name"} <= there and {"CorrId", "Corr ID", "GrdX"} & there:
@@ -268,7 +233,7 @@ class Table:
 
 
 def _split_rows(lines: Iterator[str], delimiter: str, log: ReadingLog) -> Iterator[list[str]]:
-    """Rows of cells; a line that cannot be read is skipped."""
+    """Rows of cells, up to another table; a line that cannot be read is skipped."""
     reader = csv.reader(_drop_cut_line(lines, log), delimiter=delimiter)
     row: list[str] = []
     while True:
@@ -280,6 +245,9 @@ def _split_rows(lines: Iterator[str], delimiter: str, log: ReadingLog) -> Iterat
         except csv.Error:
             log.skipped += 1
         else:
+            if _is_header(row):
+                log.has_other_table = True
+                return
             yield row
 
 
