@@ -372,7 +372,7 @@ def test_without_ncu_nothing_is_run(
 ) -> None:
     monkeypatch.setenv("RIDGELINE_NCU", "/nowhere/ncu")
     assert command(*AMP, "--tool", "ncu") == 2
-    assert "/nowhere/ncu does not start" in capsys.readouterr().err
+    assert "/nowhere/ncu gave no answer" in capsys.readouterr().err
     assert ResultsFolder(h200 / "results").run_ids() == []
 
 

@@ -7,7 +7,7 @@ from tests.profile.stand_ins import use_stand_ins
 
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.worker import Task
-from ridgeline.profile import capture_cupti
+from ridgeline.profile import counting
 from ridgeline.profile.profiling import profile, standing_by
 from ridgeline.profile.request import Plan, ProfiledStep, Request
 from ridgeline.records import WorkloadSpec
@@ -130,7 +130,7 @@ def test_the_plan_of_nsight_compute_follows(
     # and its processes warmed up side by side, before the first of them counted
     [kept] = (tmp_path / "kept").iterdir()
     last_ready_ns = max((kept / f"group{n}.ready").stat().st_mtime_ns for n in range(3))
-    assert last_ready_ns < (kept / "group0.go").stat().st_mtime_ns
+    assert last_ready_ns <= (kept / "group0.go").stat().st_mtime_ns
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_one_that_takes_too_long_is_ended(
 ) -> None:
     monkeypatch.setenv("FAKE_CUPTI", fault)
     monkeypatch.setattr("ridgeline.profile.processes.READY_S", 1.5)
-    monkeypatch.setattr(capture_cupti, "LIMIT_S", 0.2)
+    monkeypatch.setattr(counting, "LIMIT_S", 0.2)
     monkeypatch.setattr("ridgeline.profile.processes.LIMIT_TIMES", 0)
     found = profiled()
     assert found.tool == "ncu"
@@ -171,11 +171,9 @@ NO_GRAPHS = "kernels of a CUDA graph cannot be told apart"
         ({"FAKE_CUPTI": "permission"}, "auto",
          r"the profiler may not read the GPU's counters \(ERR_NVGPUCTRPERM\)"),
         ({"FAKE_CUPTI": "graphs", "RIDGELINE_NCU": "/nowhere/ncu"}, "auto",
-         "does not start.*; CUPTI cannot count either: kern"),
-        ({"FAKE_CUPTI": "graphs", "FAKE_NCU": "empty"}, "auto",
-         f"no kernels were profiled; CUPTI cannot count either: {NO_GRAPHS}"),
+         "gave no answer.*; CUPTI cannot count either: kern"),
     ],
-    ids=["no other tool", "permission", "neither", "ncu fails late"],
+    ids=["no other tool", "permission", "neither"],
 )  # fmt: skip
 def test_where_nothing_can_count(
     monkeypatch: pytest.MonkeyPatch, faults: dict[str, str], tool: str, problem: str

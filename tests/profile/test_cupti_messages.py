@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.profile.recorded import text
 
-from ridgeline.profile.capture_cupti import (
+from ridgeline.profile.counting import (
     COUNTED,
     COUNTER_PLAN,
     CountedLaunches,

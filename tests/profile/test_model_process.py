@@ -11,7 +11,7 @@ import torch
 from tests.profile.fake_cupti import FakeLibrary
 
 from ridgeline.profile import model_process
-from ridgeline.profile.capture_cupti import CountedLaunches, CounterPlan
+from ridgeline.profile.counting import CountedLaunches, CounterPlan
 from ridgeline.profile.cupti import GRAPH_LAUNCHES, Cupti, RefusedError
 from ridgeline.profile.model_process import count_inside, refuse_without_cupti
 from ridgeline.profile.profile_step import INSIDE, REFUSED, Job
@@ -98,7 +98,7 @@ def test_what_will_be_counted_is_told_first(library: FakeLibrary, tmp_path: Path
     told = CounterPlan.read(job)
     assert (told.passes, told.compute_capability, told.cupti_version) == (2, "9.0", 130001)
     assert "lts__t_bytes.sum" in told.metrics
-    assert told.missing == ("L1 bytes",)  # which this chip does not have
+    assert told.missing == ["L1 bytes"]  # which this chip does not have
 
 
 def test_several_steps_in_a_row(library: FakeLibrary, tmp_path: Path) -> None:

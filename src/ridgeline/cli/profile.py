@@ -33,7 +33,7 @@ from ridgeline.cli.step_options import (
     takes_step,
 )
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.metrics import AUTO, CUPTI, LEVELS, TIERS, TOOLS
+from ridgeline.profile.request import AUTO, CUPTI, LEVELS, TIERS, TOOLS
 from ridgeline.settings import DEFAULT_BATCH, check_mode
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.captures.capture import TEXTS
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.profile_step import Job
+from ridgeline.profile.profile_step import KNOWN_WORK, SIDE, Job
 from ridgeline.tracing import RANGE
 
 if TYPE_CHECKING:
@@ -146,14 +146,11 @@ class Events:
 
         rows = []
         for event in self._whole:
-            if event.get("cat") not in _COPIES:
-                continue
             name = str(event.get("name", ""))
-            sides = 2 if event["cat"] == _COPIES[0] and _WITHIN in name else 1
-            size = int((event.get("args") or {}).get("bytes") or 0)
-            rows.append(
-                {"kind": name, "moved_bytes": sides * size, **self._time_and_operator(event)}
-            )
+            if event.get("cat") in _COPIES:
+                sides = 2 if event["cat"] == _COPIES[0] and _WITHIN in name else 1
+                size = sides * int((event.get("args") or {}).get("bytes") or 0)
+                rows.append({"kind": name, "moved_bytes": size, **self._time_and_operator(event)})
         return pd.DataFrame(rows, columns=list(_COPY_TYPES)).astype(_COPY_TYPES)
 
     def _time_and_operator(self, event: Mapping[str, Any]) -> dict[str, Any]:
@@ -416,3 +413,47 @@ def _pair_rows(
         for block in matcher.get_matching_blocks()
         for step in range(block.size)
     ]
+
+
+# ---------------------------------------------------------------- work of known size
+
+TOLERANCE = 0.05
+PRODUCT_FLOPS = 2 * SIDE**3
+
+
+def is_known_work(kernels: pd.DataFrame) -> pd.Series:
+    """Which rows of a capture belong to the test."""
+    return kernels["nvtx"].str.contains(KNOWN_WORK, regex=False)
+
+
+def compute_ratios(captures: Sequence[pd.DataFrame]) -> dict[str, float]:
+    """Counted over true, for every quantity that some capture counted."""
+    ratios: dict[str, float] = {}
+    for kernels in captures:
+        tested = kernels[is_known_work(kernels)]
+        for name, rows in tested.groupby(tested["nvtx"].str.extract(f"{KNOWN_WORK}([^/ ]+)")[0]):
+            what, _, detail = str(name).partition(":")
+            if what == "copy" and "dram_bytes" in rows:
+                ratios["copy"] = float(rows["dram_bytes"].sum(min_count=1)) / (2 * int(detail))
+            elif what == "product":
+                counted = _product_flops(rows, detail)
+                if counted is not None:  # several groups may hold parts of it
+                    so_far = ratios.get(f"product {detail}", 0.0)
+                    ratios[f"product {detail}"] = so_far + counted / PRODUCT_FLOPS
+    return {name: ratio for name, ratio in ratios.items() if ratio == ratio}
+
+
+def _product_flops(rows: pd.DataFrame, kind: str) -> float | None:
+    column = "flops_fp32_vector" if kind == "fp32" else f"flops_{kind}_matrix"
+    return float(rows[column].sum(min_count=1)) if column in rows else None
+
+
+def doubt_ratios(ratios: Mapping[str, float]) -> list[str]:
+    """A warning wherever these counters are used; empty if they can be trusted."""
+    if not ratios:
+        return ["the counters were not tested: no work of known size was seen"]
+    wrong = {name: ratio for name, ratio in ratios.items() if abs(ratio - 1) > TOLERANCE}
+    if not wrong:
+        return []
+    words = ", ".join(f"{name}: {ratio:.3f} of the truth" for name, ratio in wrong.items())
+    return [f"these counters are off by more than {TOLERANCE:.0%} on work of known size: {words}"]

@@ -14,8 +14,7 @@ from ridgeline.measure.worker import Task, measure_task, run_request
 from ridgeline.profile.processes import OnProgress
 from ridgeline.profile.profiling import Standby, need_cuda, profile
 from ridgeline.profile.request import Plan, ProfiledStep, Request, request_for_run
-from ridgeline.profile.self_test import doubt_ratios
-from ridgeline.profile.step_kernels import sum_copies
+from ridgeline.profile.step_kernels import doubt_ratios, sum_copies
 from ridgeline.provenance import collect
 from ridgeline.records import (
     CaptureRequest,

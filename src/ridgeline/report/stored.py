@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ridgeline.captures.capture import sources_of
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.metrics import TIERS
+from ridgeline.profile.request import TIERS
 from ridgeline.records import RECOMPUTE, CountRequest, RunRequest
 from ridgeline.serialize import LARGEST, FieldError, is_number, show_value
 from ridgeline.store import (
