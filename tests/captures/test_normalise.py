@@ -27,7 +27,7 @@ PER_CYCLE = f"{COUNT}.per_cycle_elapsed"
 FACTORS: dict[str, dict[str, float | None]] = {
     BYTES: {"byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "KiB": 1024, "MiB": 1048576, "": 1,
             "%": None, "Gbyte/second": None, "K": None},
-    BYTE_RATE: {"GiB/s": 1073741824, "byte/s": 1, "Gbyte/second": 1e9, "Mbyte/min": 1e6 / 60},
+    BYTE_RATE: {"GiB/s": 1073741824, "byte/s": 1, "Gbyte/second": 1e9},
     TIME: {"ns": 1e-9, "nsecond": 1e-9, "us": 1e-6, "µs": 1e-6, "usecond": 1e-6, "ms": 1e-3,
            "msecond": 1e-3, "s": 1, "second": 1, "": 1e-9, "byte": None, "parsec": None, "M": None},
     RATE: {"hz": 1, "Mhz": 1e6, "Ghz": 1e9, "cycle/second": 1, "cycle/usecond": 1e6,

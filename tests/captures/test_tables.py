@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from tests.captures.files import PRODUCTS, STEP, read, read_totals, write_file
-
-from ridgeline.captures import read_capture
+from tests.captures.files import STEP, read, read_totals, write_file
 
 HEADER = '"ID","Process ID","Kernel Name","Grid Size","gpu__time_duration.sum","dram__bytes.sum"\n'
 UNITS = '"","","","","us","Kbyte"\n'
@@ -90,13 +88,6 @@ def test_pyarrow_and_the_csv_module_agree(tmp_path: Path) -> None:
     with_csv = read(write_file(tmp_path, "a.csv", text + '"637","658"\n')).kernels
     # then all rows are the same
     pd.testing.assert_frame_equal(with_csv, with_arrow, check_dtype=False)
-
-
-def test_progress_is_reported() -> None:
-    reports: list[tuple[int, int]] = []
-    read_capture(PRODUCTS, lambda done, of: reports.append((done, of)))
-    size = PRODUCTS.stat().st_size
-    assert reports[-1] == (size, size)
 
 
 # ---------------------------------------------------------------- values that are missing or odd

@@ -128,21 +128,9 @@ NVTX = (
     f"Time (%),Total Time (ns),Instances,{STATISTICS},Style,Range\n"
     "100.0,9000000,10,900000.0,900000.0,900000,900000,0.0,PushPop,:step\n"
 )
-GPU = (
-    f"Time (%),Total Time (ns),Instances,{STATISTICS},Category,Operation\n"
-    "90.0,200000,4,50000.0,50000.0,50000,50000,0.0,CUDA_KERNEL,gemm\n"
-)
 COPIES = (
     f"Time (%),Total Time (ns),Count,{STATISTICS},Operation\n"
     "100.0,3000,3,1000.0,1000.0,1000,1000,0.0,[CUDA memcpy Host-to-Device]\n"
-)
-SIZES = (
-    "Total (MB),Count,Avg (MB),Med (MB),Min (MB),Max (MB),StdDev (MB),Operation\n"
-    "8.000,2,4.000,4.000,4.000,4.000,0.000,[CUDA memcpy Host-to-Device]\n"
-)
-BY_RANGE = (
-    f"NVTX Range,Style,PID,TID,NVTX Inst,Kern Inst,Total Time (ns),{STATISTICS},Kernel Name\n"
-    ":step,PushPop,1,1,1,4,200000,50000.0,50000.0,50000,50000,0.0,gemm\n"
 )
 CALLS = "Time (%),Total Time (ns),Num Calls,Avg (ns),Name\n81.2,131012864,1,1.0,cudaMalloc\n"
 EXEC_TRACE = (
@@ -159,8 +147,7 @@ EXEC_SUM = (
     f"4711,4711,0,3,3,{'900.0,900.0,900,900,' * 3}200.0,190.0,10,400,cudaLaunchKernel,gemm(int)\n"
     f"4711,4711,0,2,0,{'900.0,900.0,900,900,' * 3}50.5,50.5,50,51,cudaLaunchKernel,relu\n"
 )
-OTHERS = {"nvtx": NVTX, "gpu": GPU, "copies": COPIES, "sizes": SIZES, "by range": BY_RANGE,
-          "calls": CALLS}  # fmt: skip
+OTHERS = {"nvtx": NVTX, "copies": COPIES, "calls": CALLS}
 
 
 @pytest.mark.parametrize("between", ["\n", "", "\nProcessing [a.sqlite] with [b.py]... \n"])

@@ -13,7 +13,6 @@ from ridgeline.errors import RidgelineError
 from ridgeline.profile import processes
 from ridgeline.profile.processes import (
     Ncu,
-    NotMarkedError,
     Session,
     all_ended,
     start_session,
@@ -74,7 +73,7 @@ def test_a_program_hears_when_its_turn_has_come(tmp_path: Path) -> None:
 
 
 def test_a_program_that_ends_well_and_was_never_marked(tmp_path: Path) -> None:
-    with pytest.raises(NotMarkedError, match=r"ended without a marked step"):
+    with pytest.raises(RidgelineError, match=r"ended without a marked step"):
         wait_until("ready", [ended(tmp_path, "true")])
 
 

@@ -27,7 +27,6 @@ from ridgeline.profile.step_kernels import (
     doubt_ratios,
     is_known_work,
     join_counters,
-    join_without_trace,
     operator_number,
     read_traced_steps,
     short_name,
@@ -296,19 +295,6 @@ def test_sequences_without_numbers_are_laid_side_by_side() -> None:
 )
 def test_the_number_in_a_range(nvtx: str, number: int) -> None:
     assert operator_number(nvtx) == number
-
-
-def test_without_a_trace_the_time_of_a_kernel_is_its_own() -> None:
-    # given FLOPs of three kernels, and times of these after one that the first process did not have
-    flops = capture_of(("a", NOWHERE), ("b", NOWHERE), ("c", NOWHERE), flops_fp32=[7.0, 8.0, 9.0])
-    times = capture_of(("x", NOWHERE), ("a", NOWHERE), ("b", NOWHERE), ("c", NOWHERE),
-                       counter_time_s=[100.0, 1.0, 2.0, 3.0])  # fmt: skip
-    joined = join_without_trace([flops, times])
-    assert joined.kernels["kernel"].tolist() == ["a", "b", "c"]
-    assert values(joined, "flops_fp32") == [7.0, 8.0, 9.0]
-    assert values(joined, "time_s") == [1.0, 2.0, 3.0]
-    assert joined.kernels["time_source"].unique().tolist() == ["counter"]
-    assert joined.extra == 1
 
 
 # ---------------------------------------------------------------- checks

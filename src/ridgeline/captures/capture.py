@@ -139,7 +139,7 @@ class Counters:
 
     file: str
     kind: str
-    kernels: pd.DataFrame  # TEXT_COLUMNS, and the launches that a row stands for
+    kernels: pd.DataFrame  # TEXT_COLUMNS
     metrics: pd.DataFrame  # in base units, only those that can take part in a quantity
     notes: tuple[str, ...]
     has_rules: bool  # results of rules in place of metrics
@@ -170,7 +170,8 @@ def make_counters(
         raise log.refusal(path, "holds no kernels")
     metrics = collected.where((collected >= 0) & (collected < math.inf))
     return Counters(
-        file=str(path), kind=kind, kernels=kernels, metrics=metrics, notes=tuple(notes),
+        file=str(path), kind=kind, kernels=kernels, metrics=metrics,
+        notes=(*notes, *log.notes()),
         has_rules=has_rules, log=log,
     )  # fmt: skip
 
@@ -178,75 +179,36 @@ def make_counters(
 # ---------------------------------------------------------------- several files of one capture
 
 _ROUNDED = 0.01  # of a value: pages show it with fewer digits
-_SAME_LAUNCH = [*_LAUNCH, "grid", "block", "compute_capability", "launches"]
+_SAME_LAUNCH = [*_LAUNCH, "grid", "block", "compute_capability"]
 
 
 def join_counters(a: Counters, b: Counters) -> Counters | None:
-    """One table with the launches and metrics of both; None if they do not belong together.
+    """One table with the metrics of both; None if they do not belong together.
 
     They have different metrics of the same launches, and the same values where they have the same
-    metric; or the same metrics of different launches of one process.
+    metric: another run of a program has other times. A device that only one has is that of both.
     """
-    if _have_same_launches(a, b):
-        joined = _join_metrics(a, b)
-    elif _are_of_one_process(a, b):
-        joined = _join_launches(a, b)
-    else:
-        return None
-    return replace(
-        joined,
-        file=f"{a.file}{_BETWEEN_FILES}{b.file}",
-        notes=tuple(dict.fromkeys((*a.notes, *b.notes))),
-        has_rules=a.has_rules or b.has_rules,
-        log=a.log + b.log,
-    )
-
-
-def _have_same_launches(a: Counters, b: Counters) -> bool:
-    """Whether each has metrics that the other lacks, and those of both agree.
-
-    Another run of a program has other times.
-    """
-    if a.file == b.file or a.metric_names == b.metric_names or len(a.kernels) != len(b.kernels):
-        return False
-    is_same = a.kernels[_SAME_LAUNCH].equals(b.kernels[_SAME_LAUNCH])
-    shared = sorted(a.metric_names & b.metric_names)
-    if not is_same or not a.kernels["process_id"].ne("").all():
-        return False
-    difference = (a.metrics[shared] - b.metrics[shared]).abs()
-    return not bool((difference > _ROUNDED * a.metrics[shared].abs()).any(axis=None))
-
-
-def _join_metrics(a: Counters, b: Counters) -> Counters:
-    """Of a metric of both the first's values; a device that only one has is that of both."""
     import pandas as pd
 
+    if a.file == b.file or a.metric_names == b.metric_names or len(a.kernels) != len(b.kernels):
+        return None
+    is_same = a.kernels[_SAME_LAUNCH].equals(b.kernels[_SAME_LAUNCH])
+    if not is_same or not a.kernels["process_id"].ne("").all():
+        return None
+    shared = sorted(a.metric_names & b.metric_names)
+    difference = (a.metrics[shared] - b.metrics[shared]).abs()
+    if (difference > _ROUNDED * a.metrics[shared].abs()).any(axis=None):
+        return None
     added = [name for name in b.metrics.columns if name not in a.metric_names]
     first = [name for name in a.metrics.columns if name not in added]
-    metrics = pd.concat([a.metrics[first], b.metrics[added]], axis=1)
-    return replace(a, kernels=a.kernels.mask(a.kernels == "", b.kernels), metrics=metrics)
-
-
-def _are_of_one_process(a: Counters, b: Counters) -> bool:
-    """Whether both have the same metrics, of different launches of one process."""
-    if a.metric_names != b.metric_names or a.kind != b.kind:
-        return False
-    columns = [one.kernels[name] for one in (a, b) for name in ("host", "process_id")]
-    if any(column.nunique() > 1 for column in columns):
-        return False
-    host, process, other_host, other_process = (column.iloc[0] for column in columns)
-    is_same = bool(process) and (host, process) == (other_host, other_process)
-    return is_same and set(a.kernels["id"]).isdisjoint(b.kernels["id"])
-
-
-def _join_launches(a: Counters, b: Counters) -> Counters:
-    import pandas as pd
-
-    kernels = pd.concat([a.kernels, b.kernels], ignore_index=True)
-    metrics = pd.concat([a.metrics, b.metrics], ignore_index=True)
-    order = kernels["id"].astype(int).sort_values(kind="stable").index
-    kernels, metrics = (t.loc[order].reset_index(drop=True) for t in (kernels, metrics))
-    return replace(a, kernels=kernels, metrics=metrics)
+    return replace(
+        a,
+        file=f"{a.file}{_BETWEEN_FILES}{b.file}",
+        kernels=a.kernels.mask(a.kernels == "", b.kernels),
+        metrics=pd.concat([a.metrics[first], b.metrics[added]], axis=1),
+        notes=tuple(dict.fromkeys((*a.notes, *b.notes))),
+        has_rules=a.has_rules or b.has_rules,
+    )
 
 
 # ---------------------------------------------------------------- from counters to a capture
@@ -273,8 +235,7 @@ def derive_capture(counters: Counters) -> Capture:
     derived = derive_quantities(counters.metrics, compute_capability=capability)
     if not {*derived.table} - {"dram_read_bytes", "dram_write_bytes"}:
         raise _refuse_unusable(counters, derived.remarks)
-    numbers = derived.table.mul(counters.kernels["launches"], axis=0)
-    kernels = _make_kernels(counters.kernels, numbers)
+    kernels = _make_kernels(counters.kernels, derived.table)
     device, devices_note = _find_device(kernels["device"], counters.kernels["device_number"])
     warnings = [
         *counters.notes,
@@ -282,7 +243,6 @@ def derive_capture(counters: Counters) -> Capture:
         *devices_note,
         *_note_columns(kernels),
         *_note_tensors(kernels, counters, capability),
-        *counters.log.notes(),
     ]
     passes = (re.match(r"\d+", text) for text in counters.distinct("passes"))
     return Capture(
@@ -342,7 +302,7 @@ def _make_kernels(kernels: pd.DataFrame, numbers: pd.DataFrame) -> pd.DataFrame:
     capability = kernels["compute_capability"]
     label = ("CC " + capability).where(capability.ne(""), "")
     device = kernels["device"].where(kernels["device"].ne(""), label)
-    table = kernels.assign(layer="", phase="", op="", device=device)
+    table = kernels.assign(launches=1, layer="", phase="", op="", device=device)
     has_time = "counter_time_s" in numbers
     table["counter_time_s"] = numbers["counter_time_s"] if has_time else float("nan")
     table["time_s"] = table["counter_time_s"]

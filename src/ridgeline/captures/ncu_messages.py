@@ -76,7 +76,7 @@ REASONS = (  # the cause before its consequences
         f"{NO_KERNELS}|No kernels were captured",
         "no kernels were profiled",
         "none ran between the marks: in a program of your own, mark the step with `with"
-        " ridgeline.profile_step():` (or cudaProfilerStart and Stop), and see that it gets there",
+        " ridgeline.profile_step():`, and see that it gets there",
         "a filter (--kernel-name, --nvtx-include, --launch-skip) matched none, or kernels"
         " come from child processes: --target-processes all",
         is_of_counters=False,
@@ -112,15 +112,6 @@ class ReadingLog:
     skipped: int = 0  # lines inside a table that are not rows of it
     is_cut: bool = False  # the last line has no end
     has_other_table: bool = False
-
-    def __add__(self, other: ReadingLog) -> ReadingLog:
-        """That of two files."""
-        return ReadingLog(
-            [*self.messages, *other.messages],
-            self.skipped + other.skipped,
-            self.is_cut or other.is_cut,
-            self.has_other_table or other.has_other_table,
-        )
 
     def add_line(self, line: str) -> None:
         """Keep a line that is a message of the profiler."""

@@ -33,7 +33,6 @@ from ridgeline.captures.quantities import is_needed
 from ridgeline.captures.table import (
     TEXT,
     Header,
-    OnBytes,
     Table,
     find_encoding,
     open_bytes,
@@ -58,12 +57,12 @@ class _IrregularTableError(Exception):
     """The file is not regular enough for pyarrow."""
 
 
-def read_wide(table: Table, on_bytes: OnBytes | None = None) -> Counters:
+def read_wide(table: Table) -> Counters:
     """The kernels of a wide table."""
     try:
-        return _read_batches(table, _read_with_arrow(table, on_bytes))
+        return _read_batches(table, _read_with_arrow(table))
     except _IrregularTableError:
-        return _read_batches(table, _read_with_csv(table, on_bytes))
+        return _read_batches(table, _read_with_csv(table))
 
 
 def _read_batches(table: Table, batches: Iterator[_Batch]) -> Counters:
@@ -72,7 +71,7 @@ def _read_batches(table: Table, batches: Iterator[_Batch]) -> Counters:
     header = table.header
     normaliser = Normaliser.decide(_sample_numbers(table))
     units = dict(enumerate(header.units))
-    frames = [(pd.DataFrame(columns=[*TEXT_COLUMNS, "launches"]), pd.DataFrame())]
+    frames = [(pd.DataFrame(columns=TEXT_COLUMNS), pd.DataFrame())]
     rows = 0
     for batch in batches:
         identifiers = batch.get(header.find("ID") or 0, ())
@@ -80,16 +79,15 @@ def _read_batches(table: Table, batches: Iterator[_Batch]) -> Counters:
             units = {column: str(cells[0]) for column, cells in batch.items()}
             batch = {column: cells[1:] for column, cells in batch.items()}
         index = pd.RangeIndex(rows, rows + len(next(iter(batch.values()), ())))
-        if len(index):
-            frames += [
-                (
-                    _read_texts(header, batch, index),
-                    _read_metrics(header, batch, units, normaliser, index),
-                )
-            ]
-            rows += len(index)
-    kernels, metrics = (pd.concat(parts) for parts in zip(*(frames[1:] or frames), strict=True))
-    return make_counters(table.path, header.kind, kernels, metrics, table.log, normaliser.notes())
+        metrics: dict[str, Any] = {}
+        for column, cells in batch.items():
+            used = normaliser.read_column(header.names[column], units[column], cells)
+            if used is not None:  # of a metric with several columns the first
+                metrics.setdefault(*used)
+        frames.append((_read_texts(header, batch, index), pd.DataFrame(metrics, index=index)))
+        rows += len(index)
+    kernels, values = (pd.concat(parts) for parts in zip(*(frames[1:] or frames), strict=True))
+    return make_counters(table.path, header.kind, kernels, values, table.log, normaliser.notes())
 
 
 def _sample_numbers(table: Table) -> Iterator[str]:
@@ -116,26 +114,7 @@ def _read_texts(header: Header, batch: _Batch, index: pd.RangeIndex) -> pd.DataF
     if "compute_capability" not in texts and len(parts) == 2:
         major, minor = (pd.Series(map_texts(part, str.strip)) for part in parts)
         texts["compute_capability"] = (major + "." + minor).where(major.ne(""), "").to_numpy()
-    named = {name: texts.get(name, "") for name in TEXT_COLUMNS}
-    return pd.DataFrame({**named, "launches": 1}, index=index)
-
-
-def _read_metrics(
-    header: Header,
-    batch: _Batch,
-    units: Mapping[int, str],
-    normaliser: Normaliser,
-    index: pd.RangeIndex,
-) -> pd.DataFrame:
-    """The metrics that are needed; of a metric with several columns the first."""
-    import pandas as pd
-
-    metrics: dict[str, Any] = {}
-    for column, cells in batch.items():
-        used = normaliser.read_column(header.names[column], units[column], cells)
-        if used is not None:
-            metrics.setdefault(*used)
-    return pd.DataFrame(metrics, index=index)
+    return pd.DataFrame({name: texts.get(name, "") for name in TEXT_COLUMNS}, index=index)
 
 
 def needed_columns(header: Header) -> list[int]:
@@ -145,13 +124,13 @@ def needed_columns(header: Header) -> list[int]:
     return sorted({*header.find_texts().values(), *header.range_columns, *metrics})
 
 
-def _read_with_arrow(table: Table, on_bytes: OnBytes | None) -> Iterator[_Batch]:
+def _read_with_arrow(table: Table) -> Iterator[_Batch]:
     import pyarrow as pa
     from pyarrow import csv
 
     header, columns = table.header, needed_columns(table.header)
     names = [str(column) for column in range(len(header.names))]
-    with open_bytes(table.path, on_bytes) as stream:
+    with open_bytes(table.path) as stream:
         if header.find("ID") is None or find_encoding(stream.peek(4)) == "utf-16":
             raise _IrregularTableError
         skip_lines(stream, table.lines_before + 1)
@@ -207,14 +186,14 @@ def _check_regular(identifiers: Any, *, may_have_units: bool) -> None:
         raise _IrregularTableError
 
 
-def _read_with_csv(table: Table, on_bytes: OnBytes | None) -> Iterator[_Batch]:
+def _read_with_csv(table: Table) -> Iterator[_Batch]:
     """Short rows are filled up, and lines that are not rows are skipped."""
     import pyarrow as pa
 
     texts, columns = table.header.find_texts(), needed_columns(table.header)
 
     def keep_rows() -> Iterator[list[str]]:
-        for number, row in enumerate(table.read_rows(on_bytes)):
+        for number, row in enumerate(table.read_rows()):
             if _is_wide_row(row, table.header, texts, may_be_units=number == 0):
                 yield [row[column] if len(row) > column else "" for column in columns]
             else:
@@ -274,13 +253,13 @@ class _KernelRows:
         import pandas as pd
 
         rows = [{**dict.fromkeys(TEXT_COLUMNS, ""), **texts} for texts in self.texts]
-        kernels = pd.DataFrame(rows, columns=TEXT_COLUMNS).assign(launches=1)
+        kernels = pd.DataFrame(rows, columns=TEXT_COLUMNS)
         metrics = pd.DataFrame(self.metrics, index=range(len(kernels)), dtype=float)
         notes = self.normaliser.notes()
         return make_counters(path, kind, kernels, metrics, log, notes, has_rules=self.has_rules)
 
 
-def read_long(table: Table, on_bytes: OnBytes | None = None) -> Counters:
+def read_long(table: Table) -> Counters:
     """The kernels of a long table: a launch is identified by its host, process, number and name.
 
     The unit changes from row to row; rows may end before the header does. Rows of rules have a name
@@ -292,7 +271,7 @@ def read_long(table: Table, on_bytes: OnBytes | None = None) -> Counters:
     )
     identity = [texts.get(key) for key in ("host", "process_id", "id", "kernel")]
     kernels = _KernelRows(Normaliser.decide(read_cell(row, value) for row in table.sample_rows()))
-    for row in table.read_rows(on_bytes):
+    for row in table.read_rows():
         key = tuple(strip_groups(read_cell(row, column)) for column in identity)
         if header.is_too_long(row) or not key[2].isdigit() or not key[3]:
             table.log.add_skipped(row)
@@ -328,7 +307,7 @@ _LONGEST_LINE = 20_000  # characters
 _SAMPLE_LINES = 10_000  # for the decimal mark
 
 
-def read_text(path: Path, log: ReadingLog, on_bytes: OnBytes | None = None) -> Counters:
+def read_text(path: Path, log: ReadingLog) -> Counters:
     """The kernels of a text: a line for a process, for each of its kernels, and their metrics.
 
     sgemm(int, const float *) (32, 32, 1)x(32, 32, 1), Context 1, Stream 7, Device 0, CC 7.5
@@ -338,7 +317,7 @@ def read_text(path: Path, log: ReadingLog, on_bytes: OnBytes | None = None) -> C
         metrics = map(_parse_metric, islice(_read_lines(stream), _SAMPLE_LINES))
         kernels = _KernelRows(Normaliser.decide(metric[2] for metric in metrics if metric))
     process, number, row = "", 0, -1
-    with open_text(path, on_bytes) as stream:
+    with open_text(path) as stream:
         for line in log.drop_messages(_read_lines(stream)):
             started = _PROCESS_LINE.fullmatch(line) if line.startswith("[") else None
             kernel = KERNEL_LINE.fullmatch(line) if ", Context " in line else None

@@ -31,7 +31,6 @@ _BASES = {
     "hz": RATE, "Hz": RATE,
 }  # fmt: skip
 _COUNTED = "(?:inst|cycle|op|sector|warp|thread|request|pass)s?"
-_LONGER_TIMES = {"min": 60.0, "minute": 60.0, "hour": 3600.0}
 _UNIT = re.compile(f"({'|'.join(_PREFIXES)})({'|'.join(_BASES)}|{_COUNTED})")
 
 
@@ -50,8 +49,6 @@ def parse_unit(text: str) -> tuple[str, float] | None:
 
 
 def _parse_simple(text: str) -> tuple[str, float] | None:
-    if text in _LONGER_TIMES:
-        return TIME, _LONGER_TIMES[text]
     if text in ("", "1", *"kKMGTP"):
         return COUNT, _PREFIXES.get(text, 1.0)
     match = _UNIT.fullmatch(text)

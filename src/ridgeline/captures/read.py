@@ -5,21 +5,26 @@ The kind is told by content: a name is no evidence.
 
 from __future__ import annotations
 
+import csv
 import re
+import subprocess
+import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from ridgeline.captures.capture import Capture, Counters, derive_capture, join_counters
 from ridgeline.captures.ncu_messages import ReadingLog
 from ridgeline.captures.ncu_tables import KERNEL_LINE, read_long, read_text, read_wide
+from ridgeline.captures.quantities import is_needed
 from ridgeline.captures.table import (
     DETAILS,
     GZIP_MARK,
     NSYS,
     REPORT,
-    OnBytes,
     Table,
     find_encoding,
     open_bytes,
@@ -28,6 +33,8 @@ from ridgeline.captures.table import (
 )
 from ridgeline.captures.traces import read_nsys, read_trace
 from ridgeline.errors import RidgelineError
+from ridgeline.machine.profilers import ncu_path
+from ridgeline.machine.system import SystemIO
 
 Part = Counters | Capture  # one file; a trace has nothing to join
 
@@ -40,9 +47,9 @@ def read_captures(paths: Sequence[Path]) -> list[Capture]:
     return captures
 
 
-def read_capture(path: Path, on_bytes: OnBytes | None = None) -> Capture:
-    """One file of any kind. `on_bytes` gets the bytes read so far and those of the file."""
-    part = read_part(path, on_bytes)
+def read_capture(path: Path) -> Capture:
+    """One file of any kind."""
+    part = read_part(path)
     return part if isinstance(part, Capture) else derive_capture(part)
 
 
@@ -68,7 +75,7 @@ def join_captures(parts: Sequence[Part]) -> tuple[list[Capture], list[RidgelineE
     return captures, refusals
 
 
-def read_part(path: Path, on_bytes: OnBytes | None = None) -> Part:
+def read_part(path: Path) -> Part:
     """One file, as far as it can be read without the other files of a capture."""
     if path.exists() and not path.is_file():  # a pipe, which cannot be read twice
         raise RidgelineError(
@@ -82,23 +89,23 @@ def read_part(path: Path, on_bytes: OnBytes | None = None) -> Part:
     text = head.decode(find_encoding(head), errors="replace").lstrip("\ufeff \t\r\n")
     is_json = _JSON.match(text) is not None
     if is_json and _TRACE.match(text):
-        return read_trace(path, on_bytes)
+        return read_trace(path)
     log = ReadingLog()
     source = _find_table(path, log)
     if isinstance(source, Table):
         if source.header.kind == NSYS:
-            return read_nsys(source, on_bytes)
+            return read_nsys(source)
         read = read_long if source.header.kind == DETAILS else read_wide
-        return read(source, on_bytes)
+        return read(source)
     if source is not None:
-        return read_text(path, log, on_bytes)
+        return read_text(path, log)
     if log.messages:
         raise log.refusal(path, "holds no kernels")
     for pattern, problem, hint in _OTHERS:
         if re.search(pattern, text):
             raise RidgelineError(f"{path} {problem}", hint=hint)
     if is_json:
-        return read_trace(path, on_bytes)
+        return read_trace(path)
     raise RidgelineError(f"{path} is no capture that ridgeline knows", hint=_READS)
 
 
@@ -113,22 +120,6 @@ def _find_table(path: Path, log: ReadingLog) -> Table | Path | None:
                 return path
             log.add_line(line)
     return None
-
-
-def _read_report(path: Path) -> Counters:
-    """The kernels of a report, by way of a raw table."""
-    from ridgeline.captures.ncu_rep import convert_report  # it is also run as a program
-
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "report.csv"
-        convert_report(path, file)
-        try:
-            table = _find_table(file, ReadingLog())
-            assert isinstance(table, Table)
-            return replace(read_wide(table), file=str(path), kind=REPORT)
-        except RidgelineError as error:
-            problem = error.problem.replace(str(file), str(path))
-            raise RidgelineError(problem, hint=error.hint) from error
 
 
 _HEAD = 2**20  # bytes by which a file is known
@@ -165,3 +156,151 @@ def _refuse_binary(path: Path, head: bytes) -> None:
             hint=f"nsys stats --report cuda_gpu_trace --format csv {path.name} > kernels.csv, and"
             " import that",
         )
+
+
+# ---------------------------------------------------------------- binary reports
+
+TIME_LIMIT_S = 600
+INSTALL = "pip install ncu-report, or install Nsight Compute and put its ncu on the PATH"
+_OPTIONS = ("--csv", "--page", "raw", "--print-units", "base")
+_WRITE_TABLE = "import sys; from ridgeline.captures import read; read.write_table(sys.argv[1])"
+
+
+def _read_report(path: Path) -> Counters:
+    """The kernels of a report, by way of a raw table: only NVIDIA's library or ncu reads one.
+
+    The package ncu-report is used, or an installed ncu. The library runs in a process of its own,
+    since a damaged report may crash it. Each writes what `ncu --csv --page raw --print-units base`
+    prints, and that is read.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "report.csv"
+        _convert_report(path, file)
+        try:
+            table = _find_table(file, ReadingLog())
+            assert isinstance(table, Table)
+            return replace(read_wide(table), file=str(path), kind=REPORT)
+        except RidgelineError as error:
+            problem = error.problem.replace(str(file), str(path))
+            raise RidgelineError(problem, hint=error.hint) from error
+
+
+def _convert_report(path: Path, file: Path) -> None:
+    """Write a report as a raw table; one that cannot be read is refused."""
+    program = ncu_path(SystemIO())
+    if find_spec("ncu_report") is not None:
+        command = [sys.executable, "-P", "-c", _WRITE_TABLE, str(path.absolute())]
+    elif program is not None:
+        command = [program, "--import", str(path.absolute()), *_OPTIONS]
+    else:
+        raise RidgelineError(
+            f"nothing here can read the report {path}: Nsight Compute (ncu) was not found",
+            hint=INSTALL,
+        )
+    problem = _run(command, file)
+    if problem or not file.stat().st_size:
+        raise RidgelineError(
+            f"{path} cannot be read: {problem or 'it holds no kernels'}",
+            hint="it is damaged, or of a later version than the reader: copy it again, update"
+            " ncu-report, or export it with ncu --import FILE --csv --page raw",
+        )
+
+
+def _run(command: list[str], file: Path) -> str:
+    """Have a program write the table; its error if it failed."""
+    try:
+        with file.open("wb") as out:
+            process = subprocess.run(
+                command, stdout=out, stderr=subprocess.PIPE, timeout=TIME_LIMIT_S,
+                stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+    except (subprocess.TimeoutExpired, OSError) as error:
+        return str(error)
+    if not process.returncode:
+        return ""
+    log = ReadingLog()
+    with file.open(errors="replace") as lines:  # ncu prints its errors there, too
+        for line in lines:
+            log.add_line(line)
+    errors = process.stderr.decode(errors="replace").strip().splitlines()
+    status = f"its reader ended with status {process.returncode}"
+    return [*log.errors[:1], *errors[-1:], status][0][:300]
+
+
+# ---------------------------------------------------------------- in a process of its own
+
+_REPORT_TEXTS = (
+    "device__attribute_display_name", "profiler__replayer_passes", "launch__stream_id",
+)  # fmt: skip
+_HEADER = ("ID", "Process ID", "Kernel Name", "Stream", "Block Size", "Grid Size", "CC",
+           "Id:Domain:Start/Stop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg")  # fmt: skip
+_RANGE_CELL = '"{}:{}:none:none:none:none:none:none"'
+
+
+def write_table(path: str) -> None:
+    """Print a report as a raw table, with ncu_report on the path."""
+    import ncu_report
+
+    actions = list(_actions(ncu_report.load_report(path)))
+    names = sorted({name for action in actions for name in action.metric_names() if _is_used(name)})
+    units = [next((m.unit() for a in actions if (m := _metric(a, name))), "") for name in names]
+    out = csv.writer(sys.stdout, quoting=csv.QUOTE_ALL)
+    if actions:
+        out.writerow([*_HEADER, *names])
+        out.writerow([*("" for _ in _HEADER), *units])
+    for number, action in enumerate(actions):
+        values = (_text(_metric(action, name)) for name in names)
+        out.writerow([*_identity(number, action), *values])
+
+
+def _actions(report: Any) -> Iterator[Any]:
+    """Every kernel of every range."""
+    for number in range(report.num_ranges()):
+        part = report.range_by_idx(number)
+        for index in range(part.num_actions()):
+            yield part.action_by_idx(index)
+
+
+def _is_used(name: str) -> bool:
+    return name in _REPORT_TEXTS or is_needed(name)
+
+
+def _metric(action: Any, name: str) -> Any:
+    """The metric if this kernel has it."""
+    metric = action.metric_by_name(name)
+    return metric if metric is not None and metric.has_value() else None
+
+
+def _text(metric: Any) -> str:
+    if metric is None:
+        return ""
+    value = metric.value()
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _identity(number: int, action: Any) -> list[str]:
+    sizes = [
+        f"({', '.join(_whole(action, f'launch__{what}_dim_{axis}') for axis in 'xyz')})"
+        for what in ("block", "grid")
+    ]
+    capability = ".".join(
+        _whole(action, f"device__attribute_compute_capability_{part}")
+        for part in ("major", "minor")
+    )
+    name = action.name(action.NameBase_DEMANGLED) or action.name()
+    stream = _whole(action, "launch__stream_id")
+    return [str(number), "", name, stream, *sizes, capability.strip("."), " ".join(_ranges(action))]
+
+
+def _whole(action: Any, name: str) -> str:
+    metric = _metric(action, name)
+    return str(int(metric.value())) if metric is not None else ""
+
+
+def _ranges(action: Any) -> Iterator[str]:
+    """The NVTX ranges around a launch, as Nsight Compute writes them."""
+    state = action.nvtx_state()
+    for identifier in state.domains() if state is not None else ():
+        domain = state.domain_by_id(identifier)
+        for name in (*domain.push_pop_ranges(), *domain.start_end_ranges()):
+            yield _RANGE_CELL.format(domain.name(), name)

@@ -9,15 +9,14 @@ import codecs
 import csv
 import gzip
 import io
-import os
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO, cast
+from typing import BinaryIO, TextIO, cast
 
 from ridgeline.captures.ncu_messages import ReadingLog
 from ridgeline.captures.normalise import parse_unit
@@ -25,21 +24,7 @@ from ridgeline.errors import RidgelineError
 
 GZIP_MARK = b"\x1f\x8b"
 _CHUNK = 2**20
-OnBytes = Callable[[int, int], None]  # bytes read and bytes in all
-
-
-class _WatchedFile(io.FileIO):
-    """A file that reports how far it has been read."""
-
-    def __init__(self, path: Path, on_bytes: OnBytes | None) -> None:
-        super().__init__(path)
-        self._on_bytes, self._total = on_bytes, os.fstat(self.fileno()).st_size
-
-    def readinto(self, buffer: Any) -> int | None:
-        count = super().readinto(buffer)
-        if self._on_bytes is not None:
-            self._on_bytes(self.tell(), self._total)
-        return count
+BinaryFile = io.BufferedReader  # or what behaves like it
 
 
 @contextmanager
@@ -55,27 +40,20 @@ def explain_os_errors(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def open_bytes(path: Path, on_bytes: OnBytes | None = None) -> Iterator[io.BufferedReader[Any]]:
+def open_bytes(path: Path) -> Iterator[BinaryFile]:
     """The unpacked content of a file."""
-    with (
-        explain_os_errors(path),
-        io.BufferedReader(_WatchedFile(path, on_bytes), buffer_size=_CHUNK) as raw,
-    ):
-        if not raw.peek(2).startswith(GZIP_MARK):
-            yield raw
-            return
-        with gzip.GzipFile(fileobj=raw, mode="rb") as unpacked:
-            yield io.BufferedReader(cast(Any, unpacked), buffer_size=_CHUNK)
+    with explain_os_errors(path), io.BufferedReader(io.FileIO(path), _CHUNK) as raw:
+        is_packed = raw.peek(2).startswith(GZIP_MARK)
+        with gzip.GzipFile(fileobj=raw) if is_packed else nullcontext(raw) as stream:
+            yield cast(BinaryFile, stream)
 
 
 @contextmanager
-def open_text(path: Path, on_bytes: OnBytes | None = None) -> Iterator[TextIO]:
+def open_text(path: Path) -> Iterator[TextIO]:
     """The content as text; bytes without a meaning in its encoding are replaced."""
-    with open_bytes(path, on_bytes) as stream:
+    with open_bytes(path) as stream:
         encoding = find_encoding(stream.peek(4))
-        text = io.TextIOWrapper(stream, encoding=encoding, errors="replace", newline="\n")
-        yield text
-        text.detach()
+        yield io.TextIOWrapper(stream, encoding=encoding, errors="replace", newline="\n")
 
 
 def skip_lines(stream: TextIO | BinaryIO, count: int) -> None:
@@ -93,7 +71,6 @@ def find_encoding(head: bytes) -> str:
 
 RAW, DETAILS, UI, TEXT = "ncu-raw", "ncu-details", "ncu-ui", "ncu-text"
 REPORT, KINETO, NSYS = "ncu-rep", "kineto", "nsys"
-WIDE = (RAW, UI)
 _DELIMITERS = (",", ";", "\t")
 _KERNEL_NAMES = (  # the fullest first
     "Original Demangled Name", "Demangled Name", "Kernel Name", "Function Name",
@@ -218,12 +195,10 @@ class Table:
     lines_before: int  # the header
     log: ReadingLog = field(default_factory=ReadingLog)
 
-    def read_rows(
-        self, on_bytes: OnBytes | None = None, log: ReadingLog | None = None
-    ) -> Iterator[list[str]]:
+    def read_rows(self, log: ReadingLog | None = None) -> Iterator[list[str]]:
         """The rows below the header."""
         log = log or self.log
-        with open_text(self.path, on_bytes) as stream:
+        with open_text(self.path) as stream:
             skip_lines(stream, self.lines_before + 1)
             yield from _split_rows(log.drop_messages(stream), self.header.delimiter, log)
 

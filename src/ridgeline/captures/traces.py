@@ -33,7 +33,6 @@ from ridgeline.captures.table import (
     KERNEL_AVERAGES,
     KINETO,
     NSYS,
-    OnBytes,
     Table,
     open_text,
     read_cell,
@@ -47,9 +46,9 @@ _COPIES = ("gpu_memcpy", "gpu_memset", "memcpy", "memset")
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
-def read_trace(path: Path, on_bytes: OnBytes | None = None) -> Capture:
+def read_trace(path: Path) -> Capture:
     """The kernels of a trace, in the order in which they ran."""
-    content = _read_json(path, on_bytes)
+    content = _read_json(path)
     events = content.get("traceEvents") if isinstance(content, dict) else content
     if not isinstance(events, list):
         raise RidgelineError(
@@ -81,13 +80,13 @@ def read_trace(path: Path, on_bytes: OnBytes | None = None) -> Capture:
     return make_time_capture(path, KINETO, rows, notes)
 
 
-def _read_json(path: Path, on_bytes: OnBytes | None) -> Any:
+def _read_json(path: Path) -> Any:
     """The content of a trace; operators, which are most of a large one, are dropped at once."""
 
     def drop_operator(item: dict[str, Any]) -> dict[str, Any] | None:
         return item if "ph" not in item or _category(item) in ("kernel", *_COPIES) else None
 
-    with open_text(path, on_bytes) as stream:
+    with open_text(path) as stream:
         text = stream.read()
     try:  # a name may hold a tab
         return json.loads(text, strict=False, object_hook=drop_operator)
@@ -159,10 +158,10 @@ _DEVICE_NUMBER = re.compile(r" \(\d+\)$")  # behind the name of a device
 _MOST_LAUNCHES = 2**53  # of a row: a float holds whole numbers up to here
 
 
-def read_nsys(table: Table, on_bytes: OnBytes | None = None) -> Capture:
+def read_nsys(table: Table) -> Capture:
     """The kernels of the first kernel table in a file."""
     normaliser = Normaliser.decide(text for row in table.sample_rows() for text in row)
-    rows = list(_read_nsys_kernels(table, normaliser.mark, on_bytes))
+    rows = list(_read_nsys_kernels(table, normaliser.mark))
     if not rows:
         raise table.log.refusal(
             table.path,
@@ -173,12 +172,10 @@ def read_nsys(table: Table, on_bytes: OnBytes | None = None) -> Capture:
     return make_time_capture(table.path, NSYS, rows, notes)
 
 
-def _read_nsys_kernels(
-    table: Table, mark: str, on_bytes: OnBytes | None
-) -> Iterator[dict[str, Any]]:
+def _read_nsys_kernels(table: Table, mark: str) -> Iterator[dict[str, Any]]:
     """Up to the next table: `nsys stats` puts calls and copies below."""
     name = table.header.find(*_NAMES)
-    for row in table.read_rows(on_bytes):
+    for row in table.read_rows():
         if _is_next_table(row, mark):
             return
         kernel = _read_nsys_kernel(table, row, mark) if read_cell(row, name) else None

@@ -339,16 +339,6 @@ class NcuCapture:
             counted.append(session)
         return [self._read(session) for session in counted]
 
-    def count_unmarked(self) -> list[pd.DataFrame]:
-        """What a program launches between cudaProfilerStart and Stop."""
-        captures = []
-        for number in range(len(self.groups)):
-            self.workspace.on_progress(f"counting, {number + 1} of {len(self.groups)}")
-            session = self._start(number)
-            session.wait()
-            captures.append(self._read(session))
-        return captures
-
     def _read(self, session: Session) -> pd.DataFrame:
         """What ncu wrote."""
         from ridgeline.captures import read_capture

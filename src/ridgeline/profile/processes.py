@@ -186,10 +186,6 @@ def all_ended(sessions: Sequence[Session]) -> Iterator[None]:
             session.end()
 
 
-class NotMarkedError(RidgelineError):
-    """A program that ended well and never said where its step is."""
-
-
 def wait_until(state: str, sessions: Sequence[Session]) -> None:
     """Until all are loaded or ready, or have refused; one that ends before has failed."""
     end_s = time.monotonic() + READY_S
@@ -197,7 +193,7 @@ def wait_until(state: str, sessions: Sequence[Session]) -> None:
         for session in waiting:
             if session.has_ended and not session.has_reached(state, REFUSED):
                 if session.process.returncode == 0:
-                    raise NotMarkedError(
+                    raise RidgelineError(
                         "the program ended without a marked step",
                         hint="put `with ridgeline.profile_step():` around the step in its loop, "
                         f"which has to run at least {session.job.warmup + session.job.steps} times",

@@ -29,7 +29,6 @@ from ridgeline.profile.counting import (
 )
 from ridgeline.profile.cupti import RefusedError
 from ridgeline.profile.processes import (
-    NotMarkedError,
     OnProgress,
     Session,
     Workspace,
@@ -46,7 +45,6 @@ from ridgeline.profile.step_kernels import (
     doubt_ratios,
     is_known_work,
     join_counters,
-    join_without_trace,
     read_traced_steps,
 )
 from ridgeline.store import writing
@@ -167,15 +165,8 @@ class Standby:
         if memory_bytes is not None:
             self.workspace.request = replace(self.request, memory_bytes=memory_bytes)
         from_s = time.monotonic()
-        try:
-            step = self._profile_marked(show_plan)
-        except NotMarkedError:
-            is_of_user = self.request.task is None and not self.request.is_dry
-            if not is_of_user or not isinstance(self.capture, NcuCapture):
-                raise
-            step = self._profile_unmarked(self.capture)
         return replace(
-            step,
+            self._trace_and_count(show_plan),
             taken_s=time.monotonic() - from_s,
             standby_s=from_s - self.started_s,
             warnings=tuple(self.workspace.warnings),
@@ -183,8 +174,7 @@ class Standby:
             tool_version=self.capture.version if self.capture is not None else "",
         )
 
-    def _profile_marked(self, show_plan: ShowPlan) -> ProfiledStep:
-        """A program whose step is marked: traced first, then counted."""
+    def _trace_and_count(self, show_plan: ShowPlan) -> ProfiledStep:
         from_s = time.monotonic()
         self.workspace.on_progress("getting ready")
         session = self.tracing or self.workspace.start("trace", TRACE)
@@ -257,14 +247,3 @@ class Standby:
         if not self.request.is_dry:
             capture.load()
         return capture
-
-    def _profile_unmarked(self, capture: NcuCapture) -> ProfiledStep:
-        """A program between cudaProfilerStart and Stop: counters alone, with their own times."""
-        joined = join_without_trace(capture.count_unmarked())
-        self.workspace.warnings += [
-            "kernels are not told apart by layer and phase, and their times are those under the "
-            "counters: mark the step with ridgeline.profile_step() for both",
-            *doubt_ratios({}),
-            *joined.check_counters(),
-        ]
-        return ProfiledStep(kernels=joined.kernels, plan=None)

@@ -160,7 +160,7 @@ class ProfiledStep:
 
     kernels: pd.DataFrame
     steps: int = 1  # that they are the kernels of
-    plan: Plan | None  # None: no counters, or a program without marks
+    plan: Plan | None  # None: no counters
     taken_s: float = 0.0  # all of it, getting ready included
     standby_s: float = 0.0  # before that: its processes loaded, and the run was measured
     counted_s: float = 0.0  # of it, the counting: what plan.time_s estimates

@@ -5,7 +5,7 @@ kernels, and no counter sees them. A copy of a tensor in the same order and type
 Bytes are those of the device's memory: a copy within it reads and writes.
 
 Trace and counters have the same operators, by number. Within an operator kernels follow in the same
-order. Where nothing is numbered (compiled code, a program without marks) the whole sequences are
+order. Where nothing is numbered (compiled code) the whole sequences are
 laid side by side by the names of the kernels, of which profilers agree on the function's own name
 only.
 """
@@ -43,7 +43,7 @@ _LAUNCHES = ("cuda_runtime", "cuda_driver")
 _COPY_TYPES = {"kind": str, "time_s": float, "start_s": float, "moved_bytes": float, "index": int}
 _KERNEL_COLUMNS = ("kernel", "time_s", "start_s", "grid", "block", "stream", "index")
 _BY = ("kind", "layer", "phase", "op")
-_AMOUNTS = ("launches", "time_s", "moved_bytes")
+AMOUNTS = ("launches", "time_s", "moved_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class Events:
             for event in self._whole
             if event.get("cat") in _LAUNCHES and "correlation" in (event.get("args") or {})
         }
-        self._operators = _Operators(self._whole)
+        self._spans = _find_spans(self._whole)
 
     @classmethod
     def read(cls, path: Path) -> Events:
@@ -158,11 +158,33 @@ class Events:
         return {
             "time_s": 1e-6 * float(event.get("dur", 0.0)),
             "start_s": 1e-6 * float(event["ts"]),
-            "index": NOWHERE if launch is None else self._operators.find_around(launch),
+            "index": NOWHERE if launch is None else self._find_operator(launch),
         }
+
+    def _find_operator(self, launch: Mapping[str, Any]) -> int:
+        """The operator in which a launch happened; those of a thread do not overlap."""
+        spans = self._spans.get((launch.get("pid"), launch.get("tid")), [])
+        moment = float(launch["ts"])
+        before = bisect_right(spans, moment, key=lambda span: span[0]) - 1
+        is_inside = before >= 0 and moment <= spans[before][1]
+        return spans[before][2] if is_inside else NOWHERE
 
     def _launch_of(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
         return self._launches.get((event.get("args") or {}).get("correlation"))
+
+
+def _find_spans(
+    events: Iterable[Mapping[str, Any]],
+) -> dict[tuple[Any, Any], list[tuple[float, float, int]]]:
+    """Start, end and number of every operator, by thread."""
+    spans = defaultdict(list)
+    for event in events:
+        name = str(event.get("name", ""))
+        if event.get("cat") == "user_annotation" and name.startswith(RANGE):
+            start, number = float(event["ts"]), int(name.removeprefix(RANGE))
+            end = start + float(event.get("dur", 0.0))
+            spans[event.get("pid"), event.get("tid")].append((start, end, number))
+    return {thread: sorted(those) for thread, those in spans.items()}
 
 
 def _format_size(value: Any) -> str:
@@ -170,32 +192,10 @@ def _format_size(value: Any) -> str:
     return f"({', '.join(map(str, value))})" if isinstance(value, list) else ""
 
 
-class _Operators:
-    """The ranges of operators, thread by thread; they do not overlap on a thread."""
-
-    def __init__(self, events: Iterable[Mapping[str, Any]]) -> None:
-        spans: dict[tuple[Any, Any], list[tuple[float, float, int]]] = defaultdict(list)
-        for event in events:
-            name = str(event.get("name", ""))
-            if event.get("cat") == "user_annotation" and name.startswith(RANGE):
-                start, number = float(event["ts"]), int(name.removeprefix(RANGE))
-                end = start + float(event.get("dur", 0.0))
-                spans[event.get("pid"), event.get("tid")].append((start, end, number))
-        self._spans = {thread: sorted(those) for thread, those in spans.items()}
-
-    def find_around(self, launch: Mapping[str, Any]) -> int:
-        """The operator in which a launch happened."""
-        spans = self._spans.get((launch.get("pid"), launch.get("tid")), [])
-        moment = float(launch["ts"])
-        before = bisect_right(spans, moment, key=lambda span: span[0]) - 1
-        is_inside = before >= 0 and moment <= spans[before][1]
-        return spans[before][2] if is_inside else NOWHERE
-
-
 def sum_copies(copies: pd.DataFrame, steps: int) -> pd.DataFrame:
     """Those of one step, on average over several; what is alike in an operator is one row."""
     table = copies.assign(launches=1.0).astype(dict.fromkeys(_BY, str))
-    return (table.groupby(list(_BY), sort=False)[list(_AMOUNTS)].sum() / steps).reset_index()
+    return (table.groupby(list(_BY), sort=False)[list(AMOUNTS)].sum() / steps).reset_index()
 
 
 # ---------------------------------------------------------------- names of kernels
@@ -273,10 +273,6 @@ def _last_identifier(mangled: str, is_nested: bool) -> str:
 # ---------------------------------------------------------------- joined with counters
 
 _INDEX = re.compile(rf"{RANGE}(\d+)")
-_WITHOUT_TRACE = (  # columns of a capture that stands in for the trace, beside its FLOPs
-    "kernel", "grid", "block", "stream", "counter_time_s", "dram_bytes", "dram_read_bytes",
-    "dram_write_bytes", "l2_bytes", "l1_bytes",
-)  # fmt: skip
 _NOT_COUNTERS = frozenset({"kernel", "launches", "time_s", *TEXTS})
 LEAST_KNOWN = 0.98  # of the kernel time, with counters
 
@@ -322,17 +318,6 @@ def check_phases(kernels: pd.DataFrame, mode: str, *, is_marked: bool) -> None:
             f"the captured step has no kernel in {' and '.join(absent)}",
             hint="it was not captured as a whole; without trainable weights use --mode infer",
         )
-
-
-def join_without_trace(captures: Sequence[pd.DataFrame]) -> JoinedKernels:
-    """Counters of every group beside those of the first, with whichever time was counted."""
-    first = captures[0]
-    flops = [str(name) for name in first if str(name).startswith("flops_")]
-    columns = [name for name in (*_WITHOUT_TRACE, *flops) if name in first]
-    joined = join_counters(first[columns].assign(index=NOWHERE, start_s=0.0), captures[1:], [])
-    kernels = joined.kernels
-    timed = kernels.assign(time_s=kernels.get("counter_time_s"), time_source="counter")
-    return JoinedKernels(kernels=timed, extra=joined.extra)
 
 
 def join_counters(
