@@ -40,6 +40,7 @@ from ridgeline.profile.request import CUPTI, NCU, Plan, ProfiledStep, Request
 from ridgeline.profile.step_kernels import (
     TracedSteps,
     add_layers,
+    check_counters,
     check_phases,
     compute_ratios,
     doubt_ratios,
@@ -180,7 +181,7 @@ class Standby:
         session = self.tracing or self.workspace.start("trace", TRACE)
         traced = self._trace(session)
         step = ProfiledStep(
-            kernels=join_counters(traced.kernels, [], traced.calls).kernels,
+            kernels=join_counters(traced.kernels, [], traced.calls),
             steps=self.request.steps,
             plan=None,
             step_time_s=traced.step_time_s,
@@ -228,9 +229,9 @@ class Standby:
         counted_s = time.monotonic() - from_s
         ratios = compute_ratios(captures)
         steps = [table[~is_known_work(table)].reset_index(drop=True) for table in captures]
-        joined = join_counters(traced.kernels, steps, traced.calls)
-        self.workspace.warnings += [*doubt_ratios(ratios), *joined.check_counters()]
-        return replace(step, plan=plan, counted_s=counted_s, kernels=joined.kernels, ratios=ratios)
+        kernels = join_counters(traced.kernels, steps, traced.calls)
+        self.workspace.warnings += [*doubt_ratios(ratios), *check_counters(kernels)]
+        return replace(step, plan=plan, counted_s=counted_s, kernels=kernels, ratios=ratios)
 
     def _switch_to_ncu(self, why: str) -> NcuCapture:
         """Nsight Compute, for what the process cannot count itself."""

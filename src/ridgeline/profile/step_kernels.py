@@ -277,34 +277,23 @@ _NOT_COUNTERS = frozenset({"kernel", "launches", "time_s", *TEXTS})
 LEAST_KNOWN = 0.98  # of the kernel time, with counters
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinedKernels:
-    """The kernels of a step with all that is known of each."""
-
-    kernels: pd.DataFrame
-    extra: int = 0  # kernels that were counted and are not in the step
-
-    def check_counters(self) -> list[str]:
-        """Notes on kernels of the step that could not be counted; nothing known is an error."""
-        kernels = self.kernels
-        total_s = float(kernels["time_s"].sum())
-        counters = [n for n in kernels if str(n).startswith("flops_") or n == "dram_bytes"]
-        known = kernels[counters].notna().all(axis=1) if counters else kernels["time_s"].isna()
-        share = float(kernels.loc[known, "time_s"].sum()) / total_s if total_s else 0.0
-        if share == 0.0:
-            raise RidgelineError(
-                "none of the counted kernels is one of the step",
-                hint="the step launches other kernels each time: is there an autotuner in it?",
-            )
-        if share < LEAST_KNOWN:
-            return [
-                f"kernels with {1 - share:.1%} of the kernel time have no counters: the step "
-                "launched other kernels when it was counted; sums are too low by about that share"
-            ]
-        if self.extra:
-            extra = "1 kernel was" if self.extra == 1 else f"{self.extra} kernels were"
-            return [f"{extra} counted that the timed step did not launch"]
+def check_counters(kernels: pd.DataFrame) -> list[str]:
+    """Notes on kernels of the step that could not be counted; nothing known is an error."""
+    total_s = float(kernels["time_s"].sum())
+    counters = [n for n in kernels if str(n).startswith("flops_") or n == "dram_bytes"]
+    known = kernels[counters].notna().all(axis=1) if counters else kernels["time_s"].isna()
+    share = float(kernels.loc[known, "time_s"].sum()) / total_s if total_s else 0.0
+    if share == 0.0:
+        raise RidgelineError(
+            "none of the counted kernels is one of the step",
+            hint="the step launches other kernels each time: is there an autotuner in it?",
+        )
+    if share >= LEAST_KNOWN:
         return []
+    return [
+        f"kernels with {1 - share:.1%} of the kernel time have no counters: the step "
+        "launched other kernels when it was counted; sums are too low by about that share"
+    ]
 
 
 def check_phases(kernels: pd.DataFrame, mode: str, *, is_marked: bool) -> None:
@@ -322,19 +311,17 @@ def check_phases(kernels: pd.DataFrame, mode: str, *, is_marked: bool) -> None:
 
 def join_counters(
     trace: pd.DataFrame, captures: Sequence[pd.DataFrame], calls: Sequence[Mapping[str, Any]]
-) -> JoinedKernels:
-    """Counters of every group beside the kernels of the trace.
+) -> pd.DataFrame:
+    """The kernels of a step with all that is known of each: counters beside those of the trace.
 
     Without calls kernels have no numbers: the whole sequences are one operator.
     """
     table = trace.drop(columns=["start_s"]).reset_index(drop=True)
-    extra = 0
     for capture in captures:
-        rows, left = _match_rows(trace, capture, has_numbers=bool(calls))
+        rows = _match_rows(trace, capture, has_numbers=bool(calls))
         table = _add_counters(table, capture, rows)
-        extra = max(extra, left)
     table = add_layers(table, calls).assign(launches=1, time_source="profiler")
-    return JoinedKernels(kernels=table.drop(columns=["index"]), extra=extra)
+    return table.drop(columns=["index"])
 
 
 def _add_counters(table: pd.DataFrame, capture: pd.DataFrame, rows: list[int]) -> pd.DataFrame:
@@ -367,10 +354,8 @@ def operator_number(nvtx: str) -> int:
     return int(match[1]) if match else NOWHERE
 
 
-def _match_rows(
-    trace: pd.DataFrame, capture: pd.DataFrame, *, has_numbers: bool
-) -> tuple[list[int], int]:
-    """For every kernel of the trace the row of the capture that counted it, and those left over."""
+def _match_rows(trace: pd.DataFrame, capture: pd.DataFrame, *, has_numbers: bool) -> list[int]:
+    """For every kernel of the trace the row of the capture that counted it, or -1."""
     numbers = map(operator_number, capture["nvtx"]) if has_numbers else [NOWHERE] * len(capture)
     theirs, ours = defaultdict(list), defaultdict(list)
     for row, number in enumerate(numbers):
@@ -382,7 +367,7 @@ def _match_rows(
     for number, rows in ours.items():
         for row, other in _pair_rows(rows, theirs.get(number, []), *names):
             matched[row] = other
-    return matched, len(capture) - sum(row >= 0 for row in matched)
+    return matched
 
 
 def _pair_rows(
