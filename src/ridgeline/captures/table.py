@@ -96,7 +96,6 @@ _TIME = re.compile(
     r"(?P<name>Total Time|Duration|Dur|Kernel Dur|KAvg|Kernel Avg)"
     r"(?:\s*[(\[](?P<unit>[a-z\u00b5\u03bc]*)[)\]])?"  # the micro sign and the Greek letter
 )
-_NSYS_UNITS = {"nsec": "ns", "usec": "us", "msec": "ms", "sec": "s"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,8 +161,7 @@ def _split_unit(cell: str) -> tuple[str, str]:
     time = _TIME.fullmatch(cell)
     if time is None:
         return cell, ""
-    unit = _NSYS_UNITS.get(time["unit"], time["unit"] or "ns")
-    return time["name"], unit if parse_unit(unit) else "ns"
+    return time["name"], time["unit"] if parse_unit(time["unit"] or "?") else "ns"
 
 
 def _find_kind(names: Sequence[str], units: Sequence[str]) -> str | None:
