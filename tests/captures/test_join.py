@@ -101,16 +101,6 @@ def test_a_device_that_only_one_file_names_is_that_of_both(tmp_path: Path) -> No
     assert capture.device == "H200"
 
 
-def test_other_launches_of_one_process_are_more_rows(tmp_path: Path) -> None:
-    paths = [
-        part(tmp_path, "b.csv", {TIME: (30, 40)}, first=2),
-        part(tmp_path, "a.csv", {TIME: (10, 20)}),
-    ]
-    (capture,) = read_captures(paths)
-    assert capture.kernels["kernel"].tolist() == ["k0", "k1", "k2", "k3"]
-    assert capture.kernels["time_s"].tolist() == [10e-9, 20e-9, 30e-9, 40e-9]
-
-
 @pytest.mark.parametrize(
     ("metrics", "options"),
     [
@@ -119,10 +109,11 @@ def test_other_launches_of_one_process_are_more_rows(tmp_path: Path) -> None:
         ({L2: (1, 2)}, {"process": 8}),
         ({L2: (1, 2)}, {"grid": 2}),
         ({L2: (1, 2)}, {"first": 1}),
+        ({TIME: (50, 60)}, {"first": 2}),
         ({L2: (1, 2, 3)}, {}),
     ],
     ids=["same metrics", "other values", "other process", "other grid", "other numbers",
-         "more launches"],
+         "other launches", "more launches"],
 )  # fmt: skip
 def test_other_files_are_captures_of_their_own(
     tmp_path: Path, metrics: Mapping[str, Sequence[object]], options: dict[str, int]

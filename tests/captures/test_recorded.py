@@ -172,8 +172,8 @@ def test_a_binary_report() -> None:
 def test_a_report_that_nothing_can_read_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ridgeline.captures.ncu_rep.find_spec", lambda name: None)
-    monkeypatch.setattr("ridgeline.captures.ncu_rep.ncu_path", lambda probe: None)
+    monkeypatch.setattr("ridgeline.captures.read.find_spec", lambda name: None)
+    monkeypatch.setattr("ridgeline.captures.read.ncu_path", lambda probe: None)
     why = r"nothing here can read the report .*: .* was not found\n  hint: pip install"
     with pytest.raises(RidgelineError, match=why):
         read(NCU / "ada_cc89_gpp_v3.ncu-rep")
@@ -203,7 +203,7 @@ def test_an_installed_ncu_reads_a_report_where_its_library_is_not(
     program.write_text(f"#!/bin/sh\n{script.format(folder=tmp_path, products=PRODUCTS)}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr("ridgeline.captures.ncu_rep.find_spec", lambda name: None)
+    monkeypatch.setattr("ridgeline.captures.read.find_spec", lambda name: None)
     report = NCU / "ada_cc89_gpp_v3.ncu-rep"
     if problem:
         with pytest.raises(RidgelineError, match=f"{report.name} {problem}"):

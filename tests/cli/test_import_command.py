@@ -93,7 +93,7 @@ def test_the_others_are_kept_if_one_is_refused(capsys: Printed) -> None:
     kept = [capture["file"] for capture in json.loads(streams.out)["captures"]]
     assert kept == [files[0], files[3]]
     assert len(ResultsFolder(Path("results")).read_runs()) == 2
-    assert "there is no file nowhere.csv" in streams.err
+    assert "nowhere.csv cannot be read: No such file" in streams.err
     assert "no metric" in streams.err
 
 

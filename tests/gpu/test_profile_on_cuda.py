@@ -15,7 +15,7 @@ import pytest
 
 import ridgeline
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.capture_ncu import find_ncu
+from ridgeline.profile.counting import find_ncu
 
 PROGRAM = """
 import torch

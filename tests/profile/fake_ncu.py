@@ -49,7 +49,7 @@ def count(metrics: list[str], log: Path, fault: str) -> int:
     stem = log.with_suffix("")
     for said, sign in (("loaded", "begin"), ("ready", "go")):
         stem.with_suffix(f".{said}").touch()
-        while fault != "unmarked" and not stem.with_suffix(f".{sign}").exists():
+        while not stem.with_suffix(f".{sign}").exists():
             time.sleep(0.005)
     log.write_text(ERRORS.get(fault) or recorded(metrics))
     return 1 if fault in ("permission", "busy", "lock") else 0

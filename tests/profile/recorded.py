@@ -17,7 +17,7 @@ def text(name: str) -> str:
 
 def metrics_of(chip: str) -> frozenset[str]:
     """All that ncu names for a chip."""
-    from ridgeline.profile.capture_ncu import metric_names
+    from ridgeline.profile.counting import metric_names
 
     return frozenset(metric_names(text(f"metrics-{chip}.txt")))
 

@@ -6,7 +6,7 @@ import pytest
 from tests.profile.recorded import metrics_of
 
 from ridgeline.captures.quantities import TensorCounter, parse_tensor_counter
-from ridgeline.profile.metrics import (
+from ridgeline.profile.request import (
     ChosenMetrics,
     choose_metrics,
     is_of_tensors,

@@ -36,19 +36,6 @@ class Shared(nn.Module):
         return out
 
 
-class Again(nn.Module):
-    """Does the work of `body` again in the backward pass."""
-
-    def __init__(self, use_reentrant: bool) -> None:
-        super().__init__()
-        self.body = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Tanh())
-        self.use_reentrant = use_reentrant
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = checkpoint(self.body, x, use_reentrant=self.use_reentrant)
-        return out
-
-
 def calls_of(net: nn.Module, *, steps: int = 1) -> list[OpCall]:
     """Of a training step with plain gradient descent."""
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -121,20 +108,6 @@ class InPlace(nn.Module):
 def test_the_gradient_of_an_activation_in_place_is_its_own() -> None:
     told = [call for call in calls_of(InPlace()) if call.op == "aten::hardswish_backward"]
     assert [(call.phase, call.layer) for call in told] == [("backward", "act")]
-
-
-@pytest.mark.parametrize("use_reentrant", [False, True])
-def test_work_that_is_done_again_keeps_its_layer(use_reentrant: bool) -> None:
-    calls = told(calls_of(Again(use_reentrant)), "forward", "backward")
-    assert [one for one in calls if one[2] in ("mm", "tanh", "tanh_backward")] == [
-        ("forward", "body.0", "mm"),
-        ("forward", "body.1", "tanh"),
-        ("backward", "body.0", "mm"),
-        ("backward", "body.1", "tanh"),
-        ("backward", "body.1", "tanh_backward"),
-        ("backward", "body.0", "mm"),
-        ("backward", "body.0", "mm"),
-    ]
 
 
 class Nested(nn.Module):
@@ -265,17 +238,6 @@ def test_without_gradients_all_is_forward() -> None:
         ("aten::relu_", "act", "forward"),
         ("aten::linear", "last", "forward"),
     ]
-
-
-def test_the_model_itself_is_a_layer_too() -> None:
-    class Double(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return 2 * x
-
-    marks = OpRanges(lambda name: nullcontext())
-    with marks.watching():
-        Double()(torch.ones(2))
-    assert marks.calls[-1].layer == "(model)"
 
 
 def test_an_error_in_the_model_leaves_no_hook_behind() -> None:

@@ -13,12 +13,11 @@ from ridgeline.errors import RidgelineError
 from ridgeline.profile import processes
 from ridgeline.profile.processes import (
     Ncu,
-    NotMarkedError,
     Session,
     all_ended,
     start_session,
     target_program,
-    wait_ready,
+    wait_until,
 )
 from ridgeline.profile.profile_step import COUNTERS, Job
 
@@ -49,7 +48,7 @@ def test_an_interrupt_leaves_no_process_behind(tmp_path: Path) -> None:
     session = started(tmp_path, "sleep 60 & echo $! > $J.child; touch $J.ready; wait")
     # when Ctrl-C comes
     with pytest.raises(KeyboardInterrupt), all_ended([session]):
-        wait_ready([session])
+        wait_until("ready", [session])
         raise KeyboardInterrupt
     # then both are gone
     child = int((tmp_path / "one.child").read_text())
@@ -66,7 +65,7 @@ def test_a_program_hears_when_its_turn_has_come(tmp_path: Path) -> None:
         "touch $J.ready; while [ ! -e $J.go ]; do sleep 0.01; done; cat $J.go; touch $J.done",
     )
     with all_ended([session]):
-        wait_ready([session])
+        wait_until("ready", [session])
         session.go("631")
         session.wait_done()
         session.wait()
@@ -74,8 +73,8 @@ def test_a_program_hears_when_its_turn_has_come(tmp_path: Path) -> None:
 
 
 def test_a_program_that_ends_well_and_was_never_marked(tmp_path: Path) -> None:
-    with pytest.raises(NotMarkedError, match=r"ended without a marked step"):
-        wait_ready([ended(tmp_path, "true")])
+    with pytest.raises(RidgelineError, match=r"ended without a marked step"):
+        wait_until("ready", [ended(tmp_path, "true")])
 
 
 @pytest.mark.parametrize(
@@ -91,7 +90,7 @@ def test_a_program_that_ends_well_and_was_never_marked(tmp_path: Path) -> None:
 def test_a_program_that_fails_says_why(tmp_path: Path, script: str, problem: str) -> None:
     session = ended(tmp_path, script)
     with pytest.raises(RidgelineError, match=problem):
-        wait_ready([session])
+        wait_until("ready", [session])
     with pytest.raises(RidgelineError, match=problem):
         session.wait_done()
     with pytest.raises(RidgelineError, match=problem):
@@ -130,7 +129,7 @@ def test_a_model_that_never_gets_ready(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(processes, "READY_S", 0.1)
     session = started(tmp_path, "sleep 60")
     with pytest.raises(RidgelineError, match="not ready within 0 minutes"), all_ended([session]):
-        wait_ready([session])
+        wait_until("ready", [session])
 
 
 def test_the_program_of_a_model() -> None:

@@ -38,7 +38,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(torch.cuda.profiler, "stop", noted("stop"))
     monkeypatch.setattr(torch.cuda.nvtx, "range_push", lambda name: events.append(name))
     monkeypatch.setattr(torch.cuda.nvtx, "range_pop", noted("pop"))
-    known_work = "ridgeline.profile.self_test"
+    known_work = "ridgeline.profile.profile_step"
     monkeypatch.setattr(f"{known_work}.load_known_work", lambda kinds: None)
     monkeypatch.setattr(f"{known_work}.copy_size", lambda: 8)
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""A step profiled by Nsight Compute, of which a stand-in plays back what an H200 said."""
+"""A step that was recorded on an H200, profiled again: by CUPTI, or by Nsight Compute instead."""
 
 import errno
 import tempfile
@@ -10,8 +10,8 @@ from tests.profile.stand_ins import PROGRAM, use_stand_ins
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import Outcome
 from ridgeline.measure.worker import Task
-from ridgeline.profile import profiling
-from ridgeline.profile.profiling import need_counters, profile
+from ridgeline.profile import counting, profiling
+from ridgeline.profile.profiling import need_counters, profile, standing_by
 from ridgeline.profile.request import Plan, ProfiledStep, Request
 from ridgeline.records import WorkloadSpec
 from ridgeline.settings import Settings
@@ -28,15 +28,41 @@ def _stand_ins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use_stand_ins(monkeypatch, tmp_path)
 
 
-def profiled(**asked: object) -> ProfiledStep:
-    request = {**OF_AN_H200, "tool": "ncu", **asked}
-    return profile(Request(task=TASK, **request))  # type: ignore[arg-type]
+def request(**more: object) -> Request:
+    return Request(task=TASK, **{**OF_AN_H200, **more})  # type: ignore[arg-type]
 
 
-def test_every_kernel_has_its_counters_its_time_and_its_place() -> None:
-    # when a step that was recorded on an H200 is profiled
-    kernels = profiled().kernels
+def profiled(**more: object) -> ProfiledStep:
+    return profile(request(**more))
+
+
+# ---------------------------------------------------------------- every kernel
+
+
+def test_every_kernel_by_cupti(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given no Nsight Compute
+    monkeypatch.setenv("RIDGELINE_NCU", "/nowhere/ncu")
+    found = profiled()
     # then all 631 kernels are there, with work from the counters and time from the trace
+    kernels = found.kernels
+    assert len(kernels) == 631
+    counters = ["dram_bytes", "flops_fp32_vector", "flops_fp16_matrix"]
+    assert kernels[counters].notna().all().all()
+    assert kernels["flops_fp16_matrix"].sum() == 797_680_599_040
+    assert kernels["dram_bytes"].sum() == 9_925_320_448
+    assert kernels["time_s"].sum() == pytest.approx(6.9416e-3, rel=1e-4)
+    sums = kernels.groupby("phase")["flops_fp16_matrix"].sum()
+    assert sums["backward"] / sums["forward"] == pytest.approx(1.95, abs=0.01)
+    # and the work of known size is what it is
+    assert found.ratios == pytest.approx(
+        {"copy": 1.00142, "product fp16": 1.0, "product fp32": 1.00024}, abs=1e-5
+    )
+    assert (found.tool, found.tool_version) == ("cupti", "13.0.1")
+    assert found.warnings == ()
+
+
+def test_every_kernel_by_nsight_compute() -> None:
+    kernels = profiled(tool="ncu").kernels
     assert len(kernels) == 631
     counters = ["dram_bytes", "flops_fp32_vector", "flops_fp16_matrix"]
     assert kernels[counters].notna().all().all()
@@ -52,20 +78,6 @@ def test_every_kernel_has_its_counters_its_time_and_its_place() -> None:
     assert first.groupby("phase").size().to_dict() == {"backward": 3, "forward": 3}
 
 
-def test_what_is_counted_is_planned_in_fixed_groups() -> None:
-    shown: list[Plan] = []
-    request = Request(task=TASK, tool="ncu", memory_bytes=1, device_bytes=100, device="H200")
-    profile(request, show_plan=shown.append)
-    [plan] = shown
-    assert (list(map(len, plan.groups)), plan.launches) == ([9, 5, 1], 631)
-
-
-def test_a_dry_run_counts_nothing() -> None:
-    found = profiled(is_dry=True)
-    assert found.plan is not None
-    assert "dram_bytes" not in found.kernels
-
-
 def test_without_counters_there_are_times_and_places(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RIDGELINE_NCU", "/nowhere/ncu")
     found = profiled(tier="time")
@@ -75,9 +87,73 @@ def test_without_counters_there_are_times_and_places(monkeypatch: pytest.MonkeyP
 
 
 def test_two_steps_have_twice_the_kernels() -> None:
-    found = profiled(tier="time", steps=2)
+    found = profiled(steps=2)
     assert (len(found.kernels), found.steps) == (2 * 631, 2)
-    assert not found.kernels["phase"].eq("").any()
+    assert found.kernels["flops_fp16_matrix"].sum() == 2 * 797_680_599_040
+
+
+# ---------------------------------------------------------------- plans, and who waits for whom
+
+
+@pytest.mark.parametrize(
+    ("tool", "groups", "passes", "time_s"),
+    [
+        # 2.5 s, and 1.1 ms for each of 631 kernels in 3 passes
+        ("cupti", [13], 3, 2.5 + 3 * 631 * 0.0011),
+        # three processes of 1.6 s, and 23 ms for each kernel in each
+        ("ncu", [9, 5, 1], 3, 3 * (1.6 + 631 * 0.023)),
+    ],
+)
+def test_the_plan_is_of_all_kernels(
+    tool: str, groups: list[int], passes: int, time_s: float
+) -> None:
+    shown: list[Plan] = []
+    found = profile(request(tool=tool, is_dry=True), show_plan=shown.append)
+    [plan] = shown
+    assert found.plan == plan
+    assert (plan.tool, list(map(len, plan.groups)), plan.passes) == (tool, groups, passes)
+    assert plan.launches == 631
+    assert plan.time_s == pytest.approx(time_s)
+    # and a dry run counts nothing
+    assert "dram_bytes" not in found.kernels
+
+
+@pytest.mark.parametrize(
+    ("tool", "memory_bytes", "first", "is_parallel"),
+    [
+        ("ncu", 2 * 10**9, "group0.begin", True),
+        ("ncu", 60 * 10**9, "group0.begin", False),
+        ("cupti", 100 * 10**9, "inside.begin", False),
+    ],
+)
+def test_processes_wait_for_one_another_where_memory_is_short(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tool: str,
+    memory_bytes: int,
+    first: str,
+    is_parallel: bool,
+) -> None:
+    # given a traced program that holds its memory for a while after its step
+    monkeypatch.setenv("FAKE_PROGRAM", "ends late")
+    found = profiled(tool=tool, memory_bytes=memory_bytes, keep=tmp_path / "kept")
+    assert found.plan is not None
+    assert found.plan.is_parallel is is_parallel
+    assert len(found.kernels) == 631
+    # then the first process that counts begins after that, unless there is room for both
+    [kept] = (tmp_path / "kept").iterdir()
+    ended, begun = (kept / name for name in ("trace.ended", first))
+    assert (begun.stat().st_mtime_ns < ended.stat().st_mtime_ns) is is_parallel
+
+
+def test_ncu_is_not_asked_while_processes_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RIDGELINE_NCU", "/nowhere/ncu")
+    with standing_by(request()) as standby:
+        standby.wait_loaded()
+        assert standby.profile().tool == "cupti"
+
+
+# ---------------------------------------------------------------- what goes wrong
 
 
 @pytest.mark.parametrize(
@@ -96,7 +172,7 @@ def test_each_way_to_fail_is_one_message(
 ) -> None:
     monkeypatch.setenv("FAKE_NCU", fault)
     with pytest.raises(RidgelineError, match=problem):
-        profiled()
+        profiled(tool="ncu")
 
 
 @pytest.mark.parametrize(
@@ -113,29 +189,7 @@ def test_a_step_that_is_none_is_refused(
 ) -> None:
     monkeypatch.setenv("FAKE_PROGRAM", fault)
     with pytest.raises(RidgelineError, match=problem):
-        profiled()
-
-
-@pytest.mark.parametrize(("memory_bytes", "is_parallel"), [(2 * 10**9, True), (60 * 10**9, False)])
-def test_processes_wait_for_one_another_where_memory_is_short(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory_bytes: int, is_parallel: bool
-) -> None:
-    # given a traced program that holds its memory for a while after its step
-    monkeypatch.setenv("FAKE_PROGRAM", "ends late")
-    found = profiled(memory_bytes=memory_bytes, keep=tmp_path / "kept")
-    assert found.plan is not None
-    assert found.plan.is_parallel is is_parallel
-    assert len(found.kernels) == 631
-    # then the first process that counts begins after that, unless there is room for both
-    [kept] = (tmp_path / "kept").iterdir()
-    ended, begun = (kept / name for name in ("trace.ended", "group0.begin"))
-    assert (begun.stat().st_mtime_ns < ended.stat().st_mtime_ns) is is_parallel
-
-
-def test_captures_can_be_kept(tmp_path: Path) -> None:
-    profiled(keep=tmp_path / "kept")
-    [folder] = (tmp_path / "kept").iterdir()
-    assert {"group0.csv", "group1.csv", "trace.trace1.json"} <= {f.name for f in folder.iterdir()}
+        profiled(tool="ncu")
 
 
 def test_no_room_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,37 +204,78 @@ def test_no_room_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
     assert raised.value.hint.endswith("name another place: TMPDIR=DIR in the environment")
 
 
-# ---------------------------------------------------------------- programs of the user's
+# ---------------------------------------------------------------- who counts instead of CUPTI
+
+NO_GRAPHS = "kernels of a CUDA graph cannot be told apart"
 
 
-def test_a_marked_program_is_profiled_like_a_model() -> None:
-    found = profile(Request(program=PROGRAM))
-    # its type is not known, so every type is counted; the rest is as for a model
-    assert found.plan is not None
-    assert not found.plan.is_parallel
-    assert len(found.kernels) == 631
-    assert found.step_time_s == pytest.approx(0.0185)  # the median of 0.019 and 0.018
-
-
-def test_a_program_without_marks_has_the_times_of_the_counters(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("absent", "this PyTorch comes without CUPTI"),
+        ("graphs", NO_GRAPHS),
+        ("dies", "the program under the profiler ended with code 1: Segmentation fault"),
+        ("late", "the program was not ready within 0 minutes"),
+        ("hangs", "the step was not counted within 0 minutes"),
+    ],
+)
+def test_what_it_cannot_count_nsight_compute_does(
+    monkeypatch: pytest.MonkeyPatch, fault: str, why: str
 ) -> None:
-    monkeypatch.setenv("FAKE_PROGRAM", "unmarked")
-    monkeypatch.setenv("FAKE_NCU", "unmarked")
-    found = profile(Request(program=PROGRAM, steps=2))
-    assert found.plan is None
-    assert found.steps == 1  # what is between its own marks is taken as one
-    assert set(found.kernels["time_source"]) == {"counter"}
-    assert set(found.kernels["phase"]) == {""}
-    assert any("mark the step with ridgeline.profile_step()" in w for w in found.warnings)
+    monkeypatch.setenv("FAKE_CUPTI", fault)
+    if "minutes" in why:
+        monkeypatch.setattr("ridgeline.profile.processes.READY_S", 1.5)
+        monkeypatch.setattr(counting, "LIMIT_S", 0.2)
+        monkeypatch.setattr("ridgeline.profile.processes.LIMIT_TIMES", 0)
+    found = profiled()
+    assert (found.tool, found.tool_version) == ("ncu", "2025.3.1.0")
+    assert found.warnings == (f"Nsight Compute counted, and not CUPTI: {why}",)
+    assert found.kernels["dram_bytes"].sum() == 9_704_305_152  # as ncu counted
 
 
-def test_a_program_that_cannot_be_started() -> None:
-    with pytest.raises(RidgelineError, match=r"cannot start /nowhere/python: No such file"):
-        profile(Request(program=("/nowhere/python", "train.py"), tier="time"))
+def test_the_plan_of_nsight_compute_follows(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FAKE_CUPTI", "graphs")
+    shown: list[Plan] = []
+    profile(request(keep=tmp_path / "kept"), show_plan=shown.append)
+    assert [plan.tool for plan in shown] == ["cupti", "ncu"]
+    # and its processes warmed up side by side, before the first of them counted
+    [kept] = (tmp_path / "kept").iterdir()
+    last_ready_ns = max((kept / f"group{n}.ready").stat().st_mtime_ns for n in range(3))
+    assert last_ready_ns <= (kept / "group0.go").stat().st_mtime_ns
 
 
-# ---------------------------------------------------------------- what there is to count with
+def test_it_is_known_while_the_processes_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a PyTorch without it
+    monkeypatch.setenv("FAKE_CUPTI", "absent")
+    with standing_by(request()) as standby:
+        # when everything has loaded
+        standby.wait_loaded()
+        # then that includes the processes for ncu
+        loaded = [session.job.name for session in standby.workspace.sessions]
+        assert loaded == ["trace", "inside", "group0", "group1", "group2"]
+        assert standby.profile().tool == "ncu"
+
+
+@pytest.mark.parametrize(
+    ("faults", "tool", "problem"),
+    [
+        ({"FAKE_CUPTI": "graphs"}, "cupti", f"CUPTI cannot count here: {NO_GRAPHS}"),
+        ({"FAKE_CUPTI": "permission"}, "auto",
+         r"the profiler may not read the GPU's counters \(ERR_NVGPUCTRPERM\)"),
+        ({"FAKE_CUPTI": "graphs", "RIDGELINE_NCU": "/nowhere/ncu"}, "auto",
+         "gave no answer.*; CUPTI cannot count either: kern"),
+    ],
+    ids=["no other tool", "permission", "neither"],
+)  # fmt: skip
+def test_where_nothing_can_count(
+    monkeypatch: pytest.MonkeyPatch, faults: dict[str, str], tool: str, problem: str
+) -> None:
+    for name, fault in faults.items():
+        monkeypatch.setenv(name, fault)
+    with pytest.raises(RidgelineError, match=problem):
+        profiled(tool=tool)
 
 
 @pytest.mark.parametrize(
@@ -209,3 +304,20 @@ def test_one_of_the_two_must_be_there(
             need_counters(tool)
     else:
         need_counters(tool)
+
+
+# ---------------------------------------------------------------- programs of the user's
+
+
+def test_a_marked_program_is_profiled_like_a_model() -> None:
+    found = profile(Request(program=PROGRAM))
+    # its type is not known, so every type is counted; the rest is as for a model
+    assert found.plan is not None
+    assert not found.plan.is_parallel
+    assert len(found.kernels) == 631
+    assert found.step_time_s == pytest.approx(0.0185)  # the median of 0.019 and 0.018
+
+
+def test_a_program_that_cannot_be_started() -> None:
+    with pytest.raises(RidgelineError, match=r"cannot start /nowhere/python: No such file"):
+        profile(Request(program=("/nowhere/python", "train.py"), tier="time"))

@@ -16,14 +16,17 @@ from ridgeline.profile import step_kernels
 from ridgeline.profile.profile_step import TRACE, Job
 from ridgeline.profile.step_kernels import (
     NOWHERE,
+    PRODUCT_FLOPS,
     Events,
-    JoinedKernels,
     TracedSteps,
     add_layers,
+    check_counters,
     check_phases,
+    compute_ratios,
     demangle,
+    doubt_ratios,
+    is_known_work,
     join_counters,
-    join_without_trace,
     operator_number,
     read_traced_steps,
     short_name,
@@ -214,9 +217,9 @@ def calls_of(*operators: str) -> list[dict[str, Any]]:
     ]
 
 
-def values(joined: JoinedKernels, name: str) -> list[float | None]:
+def values(joined: pd.DataFrame, name: str) -> list[float | None]:
     """A column, with None for what is not known."""
-    return [None if isnan(value) else value for value in joined.kernels[name]]
+    return [None if isnan(value) else value for value in joined[name]]
 
 
 def test_counters_beside_times_and_layers() -> None:
@@ -224,7 +227,7 @@ def test_counters_beside_times_and_layers() -> None:
     trace = trace_of(("a", 0), ("b", 1), ("c", 1))
     capture = capture_of(("a", 0), ("b", 1), ("c", 1), dram_bytes=[10.0, 20.0, 30.0])
     joined = join_counters(trace, [capture], calls_of("relu", "mm"))
-    assert joined.kernels.to_dict("list") == {
+    assert joined.to_dict("list") == {
         "kernel": ["a", "b", "c"],
         "time_s": [1.0, 1.0, 1.0],
         "dram_bytes": [10.0, 20.0, 30.0],
@@ -234,20 +237,18 @@ def test_counters_beside_times_and_layers() -> None:
         "launches": [1, 1, 1],
         "time_source": ["profiler"] * 3,
     }
-    assert joined.extra == 0
     # and without captures, times and layers alone
-    alone = join_counters(trace, [], calls_of("relu", "mm")).kernels
-    assert {*joined.kernels} - {*alone} == {"dram_bytes"}
+    alone = join_counters(trace, [], calls_of("relu", "mm"))
+    assert {*joined} - {*alone} == {"dram_bytes"}
 
 
 @pytest.mark.parametrize(
-    ("traced", "counted", "read", "expected", "extra"),
+    ("traced", "counted", "read", "expected"),
     [
-        ([("a", 0), ("b", 1)], [("b", 1), ("a", 0)], [20, 10], [10, 20], 0),
-        ([("a", 0), ("a", 1)] * 2, [("a", 0), ("a", 1)] * 2, [10, 11, 12, 13], [10, 11, 12, 13], 0),
-        ([("a", 0), ("b", 0), ("c", 0)], [("a", 0), ("x", 0), ("c", 0)], [1, 2, 3], [1, None, 3],
-         1),
-        ([("a", 0), ("b", NOWHERE)], [("a", 0), ("b", NOWHERE)], [1, 2], [1, 2], 0),
+        ([("a", 0), ("b", 1)], [("b", 1), ("a", 0)], [20, 10], [10, 20]),
+        ([("a", 0), ("a", 1)] * 2, [("a", 0), ("a", 1)] * 2, [10, 11, 12, 13], [10, 11, 12, 13]),
+        ([("a", 0), ("b", 0), ("c", 0)], [("a", 0), ("x", 0), ("c", 0)], [1, 2, 3], [1, None, 3]),
+        ([("a", 0), ("b", NOWHERE)], [("a", 0), ("b", NOWHERE)], [1, 2], [1, 2]),
     ],
     ids=["other order", "two steps", "one more and one less", "outside of operators"],
 )  # fmt: skip
@@ -256,11 +257,10 @@ def test_kernels_are_joined_by_operator_and_name(
     counted: list[tuple[str, int]],
     read: list[float],
     expected: list[float | None],
-    extra: int,
 ) -> None:
     capture = capture_of(*counted, dram_bytes=read)
     joined = join_counters(trace_of(*traced), [capture], calls_of("mm", "mm"))
-    assert (values(joined, "dram_bytes"), joined.extra) == (expected, extra)
+    assert values(joined, "dram_bytes") == expected
 
 
 def test_parts_of_a_sum_in_two_groups() -> None:
@@ -282,8 +282,8 @@ def test_sequences_without_numbers_are_laid_side_by_side() -> None:
     trace = trace_of(("a", NOWHERE), ("b", NOWHERE), ("a", NOWHERE))
     capture = capture_of(("a", 3), ("b", 4), ("z", 5), ("a", 6), dram_bytes=[1.0, 2.0, 9.0, 3.0])
     joined = join_counters(trace, [capture], [])
-    assert (values(joined, "dram_bytes"), joined.extra) == ([1, 2, 3], 1)
-    assert joined.kernels["layer"].tolist() == ["", "", ""]
+    assert values(joined, "dram_bytes") == [1, 2, 3]
+    assert joined["layer"].tolist() == ["", "", ""]
 
 
 @pytest.mark.parametrize(
@@ -292,19 +292,6 @@ def test_sequences_without_numbers_are_laid_side_by_side() -> None:
 )
 def test_the_number_in_a_range(nvtx: str, number: int) -> None:
     assert operator_number(nvtx) == number
-
-
-def test_without_a_trace_the_time_of_a_kernel_is_its_own() -> None:
-    # given FLOPs of three kernels, and times of these after one that the first process did not have
-    flops = capture_of(("a", NOWHERE), ("b", NOWHERE), ("c", NOWHERE), flops_fp32=[7.0, 8.0, 9.0])
-    times = capture_of(("x", NOWHERE), ("a", NOWHERE), ("b", NOWHERE), ("c", NOWHERE),
-                       counter_time_s=[100.0, 1.0, 2.0, 3.0])  # fmt: skip
-    joined = join_without_trace([flops, times])
-    assert joined.kernels["kernel"].tolist() == ["a", "b", "c"]
-    assert values(joined, "flops_fp32") == [7.0, 8.0, 9.0]
-    assert values(joined, "time_s") == [1.0, 2.0, 3.0]
-    assert joined.kernels["time_source"].unique().tolist() == ["counter"]
-    assert joined.extra == 1
 
 
 # ---------------------------------------------------------------- checks
@@ -333,31 +320,30 @@ def test_a_training_step_has_three_phases(
 
 
 @pytest.mark.parametrize(
-    ("times_s", "counters", "extra", "note"),
+    ("times_s", "counters", "note"),
     [
-        ([1, 1], {"dram_bytes": [5, 5]}, 0, ""),
-        ([99, 1], {"dram_bytes": [5, nan]}, 0, ""),  # 1 % of the time is not worth a word
-        ([9, 1], {"dram_bytes": [5, nan]}, 0,
+        ([1, 1], {"dram_bytes": [5, 5]}, ""),
+        ([99, 1], {"dram_bytes": [5, nan]}, ""),  # 1 % of the time is not worth a word
+        ([9, 1], {"dram_bytes": [5, nan]},
          "kernels with 10.0% of the kernel time have no counters: the step launched other "
          "kernels when it was counted; sums are too low by about that share"),
-        ([1, 1], {"dram_bytes": [5, 5], "flops_fp32_vector": [1, nan]}, 0,
+        ([1, 1], {"dram_bytes": [5, 5], "flops_fp32_vector": [1, nan]},
          "kernels with 50.0% of the kernel time have no counters: the step launched other "
          "kernels when it was counted; sums are too low by about that share"),
-        ([1], {"dram_bytes": [5]}, 3, "3 kernels were counted that the timed step did not launch"),
-        ([1, 1], {"dram_bytes": [nan, nan]}, 0, None),
-        ([0], {"dram_bytes": [5]}, 0, None),
+        ([1, 1], {"dram_bytes": [nan, nan]}, None),
+        ([0], {"dram_bytes": [5]}, None),
     ],
-    ids=["all", "nearly all", "gap", "one counter", "more", "none", "no time"],
+    ids=["all", "nearly all", "gap", "one counter", "none", "no time"],
 )  # fmt: skip
 def test_the_share_with_counters(
-    times_s: list[float], counters: dict[str, list[float]], extra: int, note: str | None
+    times_s: list[float], counters: dict[str, list[float]], note: str | None
 ) -> None:
-    joined = JoinedKernels(kernels=pd.DataFrame({"time_s": times_s, **counters}), extra=extra)
+    kernels = pd.DataFrame({"time_s": times_s, **counters})
     if note is None:
         with pytest.raises(RidgelineError, match="none of the counted kernels is one of the step"):
-            joined.check_counters()
+            check_counters(kernels)
     else:
-        assert joined.check_counters() == ([note] if note else [])
+        assert check_counters(kernels) == ([note] if note else [])
 
 
 # ---------------------------------------------------------------- names
@@ -399,3 +385,72 @@ def test_demangled_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_kernels, "_load_demangler", lambda: None)
     assert short_name.__wrapped__(NESTED) == "softmax_fw"
     assert short_name.__wrapped__("_Z8fmha_fwd6Params") == "fmha_fwd"
+
+
+# ---------------------------------------------------------------- work of known size
+
+COPY = "ridgeline:test:copy:1000"  # read once, written once: 2000 bytes
+FP32, FP16 = "ridgeline:test:product:fp32", "ridgeline:test:product:fp16"
+
+
+def capture(*ranges: str, **counters: list[float]) -> pd.DataFrame:
+    return pd.DataFrame({"nvtx": list(ranges), **counters})
+
+
+def test_the_product_is_that_of_2048() -> None:
+    assert PRODUCT_FLOPS == 17_179_869_184
+
+
+def test_counted_over_true() -> None:
+    # given a group with FLOPs outside of tensor cores, and one with bytes and tensor cores
+    whole = float(PRODUCT_FLOPS)
+    vector = capture(COPY, FP32, FP16, "step", flops_fp32_vector=[0.0, whole, 0.0, 5.0])
+    others = capture(
+        COPY, FP32, FP16, "step",
+        dram_bytes=[2100.0, 1.0, 1.0, 5.0], flops_fp16_matrix=[0.0, 0.0, whole / 2, 5.0],
+    )  # fmt: skip
+    assert compute_ratios([vector, others]) == {
+        "copy": 1.05,
+        "product fp32": 1.0,
+        "product fp16": 0.5,
+    }
+
+
+def test_parts_of_a_product_in_several_groups_are_added_up() -> None:
+    part = float(PRODUCT_FLOPS // 4)
+    one = capture(FP16, FP16, flops_fp16_matrix=[part, part])  # two kernels of one product
+    two = capture(FP16, flops_fp16_matrix=[2 * part])
+    assert compute_ratios([one, two]) == {"product fp16": 1.0}
+
+
+def test_what_nobody_counted_is_not_told() -> None:
+    nothing = [nan, nan]
+    assert (
+        compute_ratios([capture(COPY, FP16, dram_bytes=nothing, flops_fp16_matrix=nothing)]) == {}
+    )
+    assert compute_ratios([capture("step", dram_bytes=[5.0])]) == {}
+    assert compute_ratios([]) == {}
+
+
+def test_known_work_is_not_of_the_step() -> None:
+    rows = capture(f"outer/{COPY}", "ridgeline:op:1", "", FP16)
+    assert is_known_work(rows).tolist() == [True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ({"copy": 1.04, "product fp32": 1.0}, []),
+        ({}, ["the counters were not tested: no work of known size was seen"]),
+        (
+            {"copy": 1.2, "product fp32": 1.0, "product fp16": 0.5},
+            [
+                "these counters are off by more than 5% on work of known size: "
+                "copy: 1.200 of the truth, product fp16: 0.500 of the truth"
+            ],
+        ),
+    ],
+    ids=["good", "none", "off"],
+)
+def test_doubts(found: dict[str, float], said: list[str]) -> None:
+    assert doubt_ratios(found) == said

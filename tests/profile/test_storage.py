@@ -85,15 +85,6 @@ def test_the_device_of_a_program(names: list[str], device: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("wrong", "valid"),
-    [({"tier": "all"}, "counters, time"), ({"level": "l3"}, "dram, hierarchical")],
-)
-def test_an_invalid_request(wrong: dict[str, str], valid: str) -> None:
-    with pytest.raises(RidgelineError, match=valid):
-        Request(task=TASK, **wrong)  # type: ignore[arg-type]
-
-
 def test_compiled_code_has_no_marks() -> None:
     compiled = replace(TASK, settings=replace(TASK.settings, compile="default"))
     assert not Request(task=compiled).has_marks

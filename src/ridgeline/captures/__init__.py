@@ -1,8 +1,9 @@
 """Captures: kernels, their times and counters, from files of any profiler.
 
-read.py           from paths to captures: the kind of a file, its reader, files of one capture
+read.py           from paths to captures: the kind of a file, its reader, files of one capture,
+                  the binary report of Nsight Compute
 table.py          files as text; headers and rows of tables
-ncu_tables.py     tables and texts of Nsight Compute; ncu_rep.py  its binary report
+ncu_tables.py     tables and texts of Nsight Compute
 traces.py         PyTorch and Kineto traces; kernel tables of nsys stats
 normalise.py      names, units and decimal marks: texts to numbers in base units
 ncu_messages.py   messages of the profiler, and reasons why it could not count

@@ -22,20 +22,18 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.captures.ncu_messages import ReadingLog
-from ridgeline.captures.normalise import WRONG_UNITS
 from ridgeline.captures.quantities import (
     LOWER_BOUND,
     NO_BYTES,
     NO_FLOPS,
     NO_TENSORS,
     NO_TIME,
-    Quantities,
     counts_tensor_instructions,
     derive_quantities,
 )
@@ -65,9 +63,9 @@ BYTES = ("dram_bytes", "l2_bytes", "l1_bytes")
 PROGRAM = "ncu program"  # the kind of a program that was profiled here
 _BETWEEN_FILES = " + "  # the names of files that were joined
 _WORDS = {
-    "time_s": "time", "counter_time_s": "time", "dram_bytes": "DRAM bytes",
-    "dram_read_bytes": "bytes read from DRAM", "dram_write_bytes": "bytes written to DRAM",
-    "l2_bytes": "L2 bytes", "l1_bytes": "L1 bytes",
+    "time_s": "time is",
+    **{column: f"{name.replace('_', ' ')} FLOPs are" for name, column in FLOPS.items()},
+    "dram_bytes": "DRAM bytes are", "l2_bytes": "L2 bytes are", "l1_bytes": "L1 bytes are",
 }  # fmt: skip
 
 
@@ -126,14 +124,6 @@ def totals(capture: Capture) -> dict[str, Any]:
     }
 
 
-def column_in_words(column: str) -> str:
-    """A column of a table of kernels as people call it: `tensor fp16 FLOPs`."""
-    match = re.fullmatch(r"flops_(\w+)_(vector|matrix)", column)
-    if match is None:
-        return _WORDS.get(column, column)
-    return f"{'tensor ' * (match[2] == 'matrix')}{match[1]} FLOPs"
-
-
 # ---------------------------------------------------------------- as a file has it
 
 TEXT_COLUMNS = (
@@ -141,8 +131,6 @@ TEXT_COLUMNS = (
     "device_number", "compute_capability", "passes",
 )  # fmt: skip
 _LAUNCH = ["host", "process_id", "id", "kernel"]  # columns that identify one
-_INVALID = "values that are"  # how such a note begins
-_MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,10 +139,9 @@ class Counters:
 
     file: str
     kind: str
-    kernels: pd.DataFrame  # TEXT_COLUMNS, and the launches that a row stands for
+    kernels: pd.DataFrame  # TEXT_COLUMNS
     metrics: pd.DataFrame  # in base units, only those that can take part in a quantity
     notes: tuple[str, ...]
-    unusable: tuple[str, ...]  # metrics that the file has and that cannot be used
     has_rules: bool  # results of rules in place of metrics
     log: ReadingLog
 
@@ -176,136 +163,57 @@ def make_counters(
     log: ReadingLog,
     notes: Sequence[str],
     *,
-    unusable: Sequence[str] = (),
     has_rules: bool = False,
 ) -> Counters:
-    """Each launch once, without invalid values; a file without kernels is refused."""
+    """Without values that no counter can have; a file without kernels is refused."""
     if not len(kernels):
         raise log.refusal(path, "holds no kernels")
-    metrics, invalid = _drop_invalid(collected)
-    lost = [str(name) for name in collected if collected[name].count() > metrics[name].count()]
-    kernels, metrics, repeated = _merge_repeated(kernels, metrics)
+    metrics = collected.where((collected >= 0) & (collected < math.inf))
     return Counters(
         file=str(path), kind=kind, kernels=kernels, metrics=metrics,
-        notes=(*notes, *invalid, *repeated), unusable=(*unusable, *lost), has_rules=has_rules,
-        log=log,
+        notes=(*notes, *log.notes()),
+        has_rules=has_rules, log=log,
     )  # fmt: skip
-
-
-def _drop_invalid(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Nothing in place of numbers that no counter can have, and notes on them."""
-    import numpy as np
-
-    invalid = {
-        "negative": [name for name in table if bool((table[name] < 0).any())],
-        "too large for a number": [name for name in table if bool((table[name] == np.inf).any())],
-    }
-    names = {str(name): table[name] for names in invalid.values() for name in names}
-    valid = {n: one.where(one.between(0, np.inf, inclusive="left")) for n, one in names.items()}
-    notes = [
-        f"{_INVALID} {problem} are not used: "
-        + ", ".join(column_in_words(str(name)) for name in names[:_MOST_NAMED])
-        for problem, names in invalid.items()
-        if names
-    ]
-    return (table.assign(**valid) if valid else table), notes
-
-
-def _merge_repeated(
-    kernels: pd.DataFrame, metrics: pd.DataFrame
-) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
-    """Rows of the same process, launch number and name as one, with the first values."""
-    is_numbered = kernels["id"].ne("") & kernels["process_id"].ne("")
-    is_repeated = kernels.duplicated(_LAUNCH) & is_numbered
-    if not is_repeated.any():
-        return kernels, metrics, []
-    keys = [kernels[name] for name in _LAUNCH]
-    keys.append(kernels.index.to_series().where(~is_numbered, -1))  # others stay by themselves
-    firsts = metrics.groupby(keys, sort=False).first().reset_index(drop=True)
-    kernels = kernels[~is_repeated].reset_index(drop=True)
-    note = f"rows of the same process and launch number are one kernel: {is_repeated.sum():,}"
-    return kernels, firsts, [note]
 
 
 # ---------------------------------------------------------------- several files of one capture
 
 _ROUNDED = 0.01  # of a value: pages show it with fewer digits
-_SAME_LAUNCH = [*_LAUNCH, "grid", "block", "compute_capability", "launches"]
+_SAME_LAUNCH = [*_LAUNCH, "grid", "block", "compute_capability"]
 
 
 def join_counters(a: Counters, b: Counters) -> Counters | None:
-    """One table with the launches and metrics of both; None if they do not belong together.
+    """One table with the metrics of both; None if they do not belong together.
 
     They have different metrics of the same launches, and the same values where they have the same
-    metric; or the same metrics of different launches of one process.
+    metric: another run of a program has other times. A device that only one has is that of both.
     """
-    if _have_same_launches(a, b):
-        joined = _join_metrics(a, b)
-    elif _are_of_one_process(a, b):
-        joined = _join_launches(a, b)
-    else:
-        return None
-    return replace(
-        joined,
-        file=f"{a.file}{_BETWEEN_FILES}{b.file}",
-        notes=tuple(dict.fromkeys((*a.notes, *b.notes))),
-        unusable=(*a.unusable, *b.unusable),
-        has_rules=a.has_rules or b.has_rules,
-        log=a.log + b.log,
-    )
-
-
-def _have_same_launches(a: Counters, b: Counters) -> bool:
-    """Whether each has metrics that the other lacks, and those of both agree.
-
-    Another run of a program has other times.
-    """
-    if a.file == b.file or a.metric_names == b.metric_names or len(a.kernels) != len(b.kernels):
-        return False
-    is_same = a.kernels[_SAME_LAUNCH].equals(b.kernels[_SAME_LAUNCH])
-    shared = sorted(a.metric_names & b.metric_names)
-    if not is_same or not a.kernels["process_id"].ne("").all():
-        return False
-    difference = (a.metrics[shared] - b.metrics[shared]).abs()
-    return not bool((difference > _ROUNDED * a.metrics[shared].abs()).any(axis=None))
-
-
-def _join_metrics(a: Counters, b: Counters) -> Counters:
-    """Of a metric of both the first's values; a device that only one has is that of both."""
     import pandas as pd
 
+    if a.file == b.file or a.metric_names == b.metric_names or len(a.kernels) != len(b.kernels):
+        return None
+    is_same = a.kernels[_SAME_LAUNCH].equals(b.kernels[_SAME_LAUNCH])
+    if not is_same or not a.kernels["process_id"].ne("").all():
+        return None
+    shared = sorted(a.metric_names & b.metric_names)
+    difference = (a.metrics[shared] - b.metrics[shared]).abs()
+    if (difference > _ROUNDED * a.metrics[shared].abs()).any(axis=None):
+        return None
     added = [name for name in b.metrics.columns if name not in a.metric_names]
     first = [name for name in a.metrics.columns if name not in added]
-    metrics = pd.concat([a.metrics[first], b.metrics[added]], axis=1)
-    return replace(a, kernels=a.kernels.mask(a.kernels == "", b.kernels), metrics=metrics)
-
-
-def _are_of_one_process(a: Counters, b: Counters) -> bool:
-    """Whether both have the same metrics, of different launches of one process."""
-    if a.metric_names != b.metric_names or a.kind != b.kind:
-        return False
-    columns = [one.kernels[name] for one in (a, b) for name in ("host", "process_id")]
-    if any(column.nunique() > 1 for column in columns):
-        return False
-    host, process, other_host, other_process = (column.iloc[0] for column in columns)
-    is_same = bool(process) and (host, process) == (other_host, other_process)
-    return is_same and set(a.kernels["id"]).isdisjoint(b.kernels["id"])
-
-
-def _join_launches(a: Counters, b: Counters) -> Counters:
-    import pandas as pd
-
-    kernels = pd.concat([a.kernels, b.kernels], ignore_index=True)
-    metrics = pd.concat([a.metrics, b.metrics], ignore_index=True)
-    order = kernels["id"].astype(int).sort_values(kind="stable").index
-    kernels, metrics = (t.loc[order].reset_index(drop=True) for t in (kernels, metrics))
-    return replace(a, kernels=kernels, metrics=metrics)
+    return replace(
+        a,
+        file=f"{a.file}{_BETWEEN_FILES}{b.file}",
+        kernels=a.kernels.mask(a.kernels == "", b.kernels),
+        metrics=pd.concat([a.metrics[first], b.metrics[added]], axis=1),
+        notes=tuple(dict.fromkeys((*a.notes, *b.notes))),
+        has_rules=a.has_rules or b.has_rules,
+    )
 
 
 # ---------------------------------------------------------------- from counters to a capture
 
 TIME_ONLY = "a trace tells time only: no FLOPs and no bytes"
-_HALVES = ("dram_read_bytes", "dram_write_bytes")  # of a quantity, none by themselves
 _COLLECT = (
     "collect gpu__time_duration.sum, dram__bytes_read.sum, dram__bytes_write.sum,"
     " sm__ops_path_tensor_src_* (before compute capability 7.5 sm__inst_executed_pipe_tensor.sum)"
@@ -322,34 +230,26 @@ _TENSOR_KERNELS = re.compile(  # parts of the names that libraries give to kerne
 
 def derive_capture(counters: Counters) -> Capture:
     """FLOPs, bytes and seconds of counters; without any, the file is refused."""
-    import numpy as np
-
     capabilities = counters.distinct("compute_capability")
     capability = capabilities[0] if len(capabilities) == 1 else None
-    with np.errstate(over="ignore"):  # a warning says so
-        derived = derive_quantities(
-            counters.metrics, compute_capability=capability, unusable=counters.unusable
-        )
-        table = derived.table.mul(counters.kernels["launches"], axis=0)
-        numbers, too_large = _drop_invalid(table)
-    if not any(numbers[name].notna().any() for name in numbers if name not in _HALVES):
-        raise _refuse_unusable(counters, too_large or _explain_unused(counters, derived))
-    kernels = _make_kernels(counters.kernels, numbers)
+    derived = derive_quantities(counters.metrics, compute_capability=capability)
+    if not {*derived.table} - {"dram_read_bytes", "dram_write_bytes"}:
+        raise _refuse_unusable(counters, derived.remarks)
+    kernels = _make_kernels(counters.kernels, derived.table)
+    device, devices_note = _find_device(kernels["device"], counters.kernels["device_number"])
     warnings = [
         *counters.notes,
         *derived.remarks,
-        *too_large,
-        *_note_devices(counters),
+        *devices_note,
         *_note_columns(kernels),
-        *_note_tensors(kernels, counters.metric_names, capability),
-        *counters.log.notes(),
+        *_note_tensors(kernels, counters, capability),
     ]
     passes = (re.match(r"\d+", text) for text in counters.distinct("passes"))
     return Capture(
         file=counters.file,
         kind=counters.kind,
         kernels=kernels,
-        device=common_device(counters.distinct("device"), capabilities),
+        device=device,
         compute_capability=capability,
         passes=max((int(match[0]) for match in passes if match), default=None),
         metrics=derived.metrics,
@@ -358,52 +258,51 @@ def derive_capture(counters: Counters) -> Capture:
 
 
 def make_time_capture(
-    path: Path,
-    kind: str,
-    rows: Sequence[Mapping[str, Any]],
-    *,
-    device: str | None,
-    compute_capability: str | None = None,
-    notes: Sequence[str] = (),
+    path: Path, kind: str, rows: Sequence[Mapping[str, Any]], notes: Sequence[str]
 ) -> Capture:
     """A capture of a trace, which has time only.
 
-    Rows have kernel, time_s and any of launches, grid, block, stream, id, process_id, device.
+    Rows have kernel, time_s and any of launches, grid, block, stream, id, process_id, device,
+    device_number, compute_capability.
     """
     import pandas as pd
 
-    table = pd.DataFrame(list(rows))
-    columns: dict[str, Any] = {"kernel": table["kernel"]}
-    columns["launches"] = table.get("launches", pd.Series(1, index=table.index)).astype("int64")
-    columns["time_s"] = table["time_s"].astype(float)
-    columns["counter_time_s"] = float("nan")
-    for name in TEXTS:
-        columns[name] = table[name].fillna("").astype(str) if name in table else ""
-    columns["time_source"] = "profiler"
+    texts = dict.fromkeys(("device_number", "compute_capability", *TEXTS), "")
+    table = pd.DataFrame([{"launches": 1, **texts, **row} for row in rows])
+    kernels = pd.DataFrame({
+        "kernel": table["kernel"],
+        "launches": table["launches"].astype("int64"),
+        "time_s": table["time_s"].astype(float),
+        "counter_time_s": float("nan"),
+        **{name: table[name].astype(str) for name in TEXTS},
+        "time_source": "profiler",
+    })  # fmt: skip
+    device, devices_note = _find_device(kernels["device"], table["device_number"])
+    capabilities = set(table["compute_capability"]) - {""}
     return Capture(
-        file=str(path), kind=kind, kernels=pd.DataFrame(columns), device=device,
-        compute_capability=compute_capability, warnings=(TIME_ONLY, *notes),
-    )  # fmt: skip
+        file=str(path),
+        kind=kind,
+        kernels=kernels,
+        device=device,
+        compute_capability=capabilities.pop() if len(capabilities) == 1 else None,
+        warnings=(TIME_ONLY, *devices_note, *notes),
+    )
 
 
-def note_several_devices(devices: Sequence[str], prefix: str = "") -> list[str]:
-    several = f"kernels of several devices are added up: {prefix}{', '.join(devices)}"
-    return [several] if len(devices) > 1 else []
-
-
-def common_device(names: Collection[str], capabilities: Collection[str] = ()) -> str | None:
-    """The name of the only device, or "CC 9.0" where only that is known; None of several."""
-    if len(names) > 1 or len(capabilities) > 1:
-        return None
-    return next(iter((*names, *(f"CC {capability}" for capability in capabilities))), None)
+def _find_device(names: pd.Series[str], numbers: pd.Series[str]) -> tuple[str | None, list[str]]:
+    """The name of the only kind of device, None of several; and a note on several devices."""
+    different, devices = (list(filter(None, texts.unique())) for texts in (names, numbers))
+    several = different if len(different) > 1 else devices
+    note = f"kernels of several devices are added up: {', '.join(several)}"
+    return different[0] if len(different) == 1 else None, [note] * (len(several) > 1)
 
 
 def _make_kernels(kernels: pd.DataFrame, numbers: pd.DataFrame) -> pd.DataFrame:
-    """The table of kernels of a capture."""
+    """The table of kernels of a capture; a device without a name is its compute capability."""
     capability = kernels["compute_capability"]
     label = ("CC " + capability).where(capability.ne(""), "")
     device = kernels["device"].where(kernels["device"].ne(""), label)
-    table = kernels.assign(layer="", phase="", op="", device=device)
+    table = kernels.assign(launches=1, layer="", phase="", op="", device=device)
     has_time = "counter_time_s" in numbers
     table["counter_time_s"] = numbers["counter_time_s"] if has_time else float("nan")
     table["time_s"] = table["counter_time_s"]
@@ -412,76 +311,47 @@ def _make_kernels(kernels: pd.DataFrame, numbers: pd.DataFrame) -> pd.DataFrame:
     return table[first].join(numbers.drop(columns="counter_time_s", errors="ignore"))
 
 
-def _refuse_unusable(counters: Counters, reasons: Sequence[str]) -> RidgelineError:
+def _refuse_unusable(counters: Counters, remarks: Sequence[str]) -> RidgelineError:
     count = len(counters.kernels)
-    kernels = f"has {count:,} kernel{'s' if count > 1 else ''}"
-    problem, hint = f"{kernels} and no metric that tells FLOPs, bytes or time", _COLLECT
-    if len(counters.metrics.columns):
-        problem, hint = f"{kernels} and no values: none is a number", ""
-    elif counters.has_rules:
-        problem = f"{kernels} with a rule and no metric"
-        hint = f"export it with --page raw, or capture it again with metrics: {_COLLECT}"
-    for start, causes, way_out in (
-        (_INVALID, counters.notes, "capture and export it again"),
-        (WRONG_UNITS, counters.notes, "export it again with --print-units base"),
-        ("", reasons, _COLLECT),
-    ):
-        if those := [cause for cause in causes if cause.startswith(start)]:
-            problem = f"{kernels} and nothing that can be used: {'; '.join(those)}"
-            return counters.log.refusal(counters.file, problem, way_out)
+    causes = [*counters.notes, *remarks]
+    reasons = [text for text in causes if not text.startswith((NO_TIME, NO_FLOPS, NO_BYTES))]
+    if counters.has_rules and counters.metrics.empty:
+        problem, hint = "with a rule and no metric", f"export it with --page raw, or {_COLLECT}"
+    elif len(counters.metrics.columns) and not counters.metric_names:
+        problem, hint = "and no values: none is a number", ""
+    elif reasons:
+        problem, hint = f"and nothing that can be used: {'; '.join(reasons)}", _COLLECT
+    else:
+        problem, hint = "and no metric that tells FLOPs, bytes or time", _COLLECT
+    problem = f"has {count:,} kernel{'s' if count > 1 else ''} {problem}"
     return counters.log.refusal(counters.file, problem, hint)
 
 
-def _explain_unused(counters: Counters, derived: Quantities) -> list[str]:
-    """Why metrics that have values give no quantity."""
-    names = [str(name) for name in counters.metrics if name in counters.metric_names]
-    missing = (NO_TIME, NO_FLOPS, NO_BYTES)
-    reasons = [remark for remark in derived.remarks if not remark.startswith(missing)]
-    reasons += [f"{name} without time or cycles" for name in names if ".per_" in name]
-    return (reasons or [f"{name} alone tells nothing" for name in names]) if names else []
-
-
-def _note_devices(counters: Counters) -> list[str]:
-    """By their names where these differ, else by their chips, else by their numbers."""
-    names, chips = counters.distinct("device"), counters.distinct("compute_capability")
-    if len(names) < 2 and len(chips) > 1:
-        return note_several_devices(chips, "compute capability ")
-    return note_several_devices(names if len(names) > 1 else counters.distinct("device_number"))
-
-
 def _note_columns(kernels: pd.DataFrame) -> list[str]:
-    """Sums that overflow, columns with gaps, and tensor work that totals leave out."""
-    overflows, gaps, others = [], [], []
-    for name in map(str, kernels.columns):
-        if name != "time_s" and not name.startswith(("flops_", "dram_bytes", "l2_", "l1_")):
-            continue
-        words, amount = column_in_words(name), total(kernels, name)
-        missing = int(kernels[name].isna().sum())
+    """Columns with gaps, and tensor work that totals leave out."""
+    gaps, others = [], []
+    for name, words in _WORDS.items():
+        missing = int(kernels[name].isna().sum()) if name in kernels else 0
         if 0 < missing < len(kernels):
-            verb = "is" if name == "time_s" else "are"
-            gaps.append(f"{words} {verb} not known of {missing:,} of {len(kernels):,} kernels")
-        if amount is None and kernels[name].notna().any():
-            overflows.append(f"the sum of {words} is too large for a number")
-        if amount and name.endswith("_matrix") and name not in FLOPS.values():
-            work = words.replace("FLOPs", "work")
+            gaps.append(f"{words} not known of {missing:,} of {len(kernels):,} kernels")
+    for name in map(str, kernels.columns):
+        amount = total(kernels, name) if name.endswith("_matrix") else None
+        if amount and name not in FLOPS.values():
+            work = f"tensor {name.split('_')[1]} work"
             others.append(f"{work} is in the table of kernels only: {amount:.4g}")
-    return overflows + gaps + others
+    return gaps + others
 
 
-def _note_tensors(
-    kernels: pd.DataFrame, metrics: Collection[str], capability: str | None
-) -> list[str]:
+def _note_tensors(kernels: pd.DataFrame, counters: Counters, capability: str | None) -> list[str]:
     """A note where FLOPs were counted, none of tensor cores, and there may be some."""
-    columns = [str(name) for name in kernels.columns if kernels[name].notna().any()]
-    has_flops = any(name.startswith("flops_") for name in columns)
-    has_tensors = any(name.endswith("_matrix") for name in columns)
-    if not has_flops or has_tensors or any(map(counts_tensor_instructions, metrics)):
+    flops = [str(name) for name in kernels.columns if str(name).startswith("flops_")]
+    has_tensors = any(name.endswith("_matrix") for name in flops)
+    if not flops or has_tensors or any(map(counts_tensor_instructions, counters.metric_names)):
         return []
-    names = kernels["kernel"].astype(str)
-    users = names[names.str.contains(_TENSOR_KERNELS)]
+    users = kernels["kernel"][kernels["kernel"].astype(str).str.contains(_TENSOR_KERNELS)]
     if len(users):
         return [
-            f"{NO_TENSORS}, and {len(users):,} of {len(names):,} kernels use them by their names"
+            f"{NO_TENSORS}, and {len(users):,} of {len(kernels):,} kernels use them by their names"
             f" ({users.iloc[0][:60]}): {LOWER_BOUND}; {_COLLECT_TENSORS}"
         ]
     major = (capability or "").partition(".")[0]

@@ -17,12 +17,11 @@ WITHOUT = "--tier time needs no counters: kernel times and where they belong"
 NO_KERNELS = "No kernels were profiled"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Reason:
     """Why there is nothing, in our words, and the way out."""
 
-    marks: tuple[str, ...] = ()  # words of ncu that no other program prints
-    also: str = ""  # a pattern of others, which are looked for only where ncu speaks
+    pattern: str  # in a message of ncu
     problem: str
     here: str  # what to do for a step that is profiled now …
     elsewhere: str = ""  # … and for a file, where that differs
@@ -30,66 +29,59 @@ class Reason:
 
     def matches(self, text: str) -> bool:
         """Whether this is what ncu says."""
-        patterns = [*map(re.escape, self.marks), *filter(None, [self.also])]
-        return re.search("|".join(patterns), text, flags=re.IGNORECASE) is not None
+        return re.search(self.pattern, text, flags=re.IGNORECASE) is not None
 
 
 REASONS = (  # the cause before its consequences
     Reason(
-        marks=("ERR_NVGPUCTRPERM",),
-        also="permission issue",
-        problem="the profiler may not read the GPU's counters (ERR_NVGPUCTRPERM)",
-        here="as root, put `options nvidia NVreg_RestrictProfilingToAdminUsers=0` into a file in"
+        "ERR_NVGPUCTRPERM|permission issue",
+        "the profiler may not read the GPU's counters (ERR_NVGPUCTRPERM)",
+        "as root, put `options nvidia NVreg_RestrictProfilingToAdminUsers=0` into a file in"
         " /etc/modprobe.d and reboot; or start ridgeline as root; in a container, give it"
         " --cap-add=SYS_ADMIN",
-        elsewhere="capture it as root, or have an administrator open the counters to all users:"
+        "capture it as root, or have an administrator open the counters to all users:"
         " https://developer.nvidia.com/ERR_NVGPUCTRPERM",
     ),
     Reason(
-        marks=("driver resource was unavailable",),
-        also="no other tool|UnsupportedOperation.*profiler",
-        problem="another profiler held the GPU's counters (DCGM, Nsight Systems, another ncu)",
-        here="stop it for a while (for DCGM: `dcgmi profile --pause`) and profile again",
+        "driver resource was unavailable|no other tool|UnsupportedOperation.*profiler",
+        "another profiler held the GPU's counters (DCGM, Nsight Systems, another ncu)",
+        "stop it for a while (for DCGM: `dcgmi profile --pause`) and profile again",
     ),
     Reason(
-        marks=("InterprocessLockFailed",),
-        also="file lock|lock file",
-        problem="ncu cannot take its lock file, which another user's ncu may have left",
-        here="set TMPDIR to a folder of your own and profile again",
+        "InterprocessLockFailed|file lock|lock file",
+        "ncu cannot take its lock file, which another user's ncu may have left",
+        "set TMPDIR to a folder of your own and profile again",
     ),
     Reason(
-        also="driver is not compatible|not supported on this|unsupported (?:gpu|device)"
-        "|Unknown chip",
-        problem="this ncu does not know this GPU or its driver",
-        here=f"install an ncu as new as the driver, or name one by {NCU_VARIABLE}",
-        elsewhere="capture it again with an ncu as new as the driver",
+        "driver is not compatible|not supported on this|unsupported (?:gpu|device)|Unknown chip",
+        "this ncu does not know this GPU or its driver",
+        f"install an ncu as new as the driver, or name one by {NCU_VARIABLE}",
+        "capture it again with an ncu as new as the driver",
     ),
     Reason(
-        marks=("LaunchFailed",),
-        also="Failed to launch|failed to profile",
-        problem="a kernel could not be launched again for counting",
-        here="it may need memory that cannot be put back (managed or mapped memory, NCCL);"
+        "LaunchFailed|Failed to launch|failed to profile",
+        "a kernel could not be launched again for counting",
+        "it may need memory that cannot be put back (managed or mapped memory, NCCL);"
         " try a smaller batch",
-        elsewhere="see that the program runs without the profiler, then capture again with less in"
+        "see that the program runs without the profiler, then capture again with less in"
         " GPU memory or with --replay-mode application",
     ),
     Reason(
-        marks=("The application returned an error code",),
-        problem="the program that was profiled ended with an error",
-        here="see that it runs without the profiler, then profile again",
+        "The application returned an error code",
+        "the program that was profiled ended with an error",
+        "see that it runs without the profiler, then profile again",
         is_of_counters=False,
     ),
     Reason(
-        marks=(NO_KERNELS, "No kernels were captured"),
-        problem="no kernels were profiled",
-        here="none ran between the marks: in a program of your own, mark the step with `with"
-        " ridgeline.profile_step():` (or cudaProfilerStart and Stop), and see that it gets there",
-        elsewhere="a filter (--kernel-name, --nvtx-include, --launch-skip) matched none, or kernels"
+        f"{NO_KERNELS}|No kernels were captured",
+        "no kernels were profiled",
+        "none ran between the marks: in a program of your own, mark the step with `with"
+        " ridgeline.profile_step():`, and see that it gets there",
+        "a filter (--kernel-name, --nvtx-include, --launch-skip) matched none, or kernels"
         " come from child processes: --target-processes all",
         is_of_counters=False,
     ),
 )
-_MARKS = re.compile("|".join(re.escape(mark) for reason in REASONS for mark in reason.marks))
 
 
 def explain_failure(output: str, otherwise: str) -> RidgelineError:
@@ -108,7 +100,7 @@ _MESSAGE = re.compile(r"==(?P<level>ERROR|WARNING)==\s*(?P<text>.*)")
 _MOST_MESSAGES = 50
 _LONGEST = 300  # characters of a message
 _CUT_OFF = "the file is cut off: its last line is not used"
-_OTHER_TABLE = "another kind of table follows and is not read: put it into a file of its own"
+_OTHER_TABLE = "another table follows and is not read: put it into a file of its own"
 _MAYBE_EMPTY = "it may have been cut off, or it is of a program that launched none"
 
 
@@ -121,21 +113,10 @@ class ReadingLog:
     is_cut: bool = False  # the last line has no end
     has_other_table: bool = False
 
-    def __add__(self, other: ReadingLog) -> ReadingLog:
-        """That of two files."""
-        return ReadingLog(
-            [*self.messages, *other.messages],
-            self.skipped + other.skipped,
-            self.is_cut or other.is_cut,
-            self.has_other_table or other.has_other_table,
-        )
-
     def add_line(self, line: str) -> None:
         """Keep a line that is a message of the profiler."""
-        text = line.strip()
-        is_message = _MESSAGE.match(text) or _MARKS.search(text)
-        if is_message and len(self.messages) < _MOST_MESSAGES:
-            self.messages.append(text[:_LONGEST])
+        if _MESSAGE.match(line) and len(self.messages) < _MOST_MESSAGES:
+            self.messages.append(line.strip()[:_LONGEST])
 
     def add_skipped(self, row: list[str]) -> None:
         """Count a row that is not one of a kernel; an empty one is nothing."""

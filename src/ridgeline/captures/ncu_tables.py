@@ -1,17 +1,17 @@
 """Tables and texts of Nsight Compute: three readers, one for each form.
 
 read_wide   a row per kernel, a column per metric: `--csv --page raw`, and the UI's export
-read_long   a row per kernel and metric: `--csv --page details`, and `--print-summary per-kernel`
+read_long   a row per kernel and metric: `--csv --page details`
 read_text   a line per metric below a line for the kernel: what ncu prints without --csv
 
-A regular wide file goes through pyarrow; one with ragged rows, another encoding or a second header
-is read row by row. Only the columns that are needed are kept.
+A regular wide file goes through pyarrow; one with ragged rows or another encoding is read row by
+row. Only the columns that are needed are kept.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from math import isnan, nan
@@ -25,24 +25,18 @@ from ridgeline.captures.normalise import (
     READ_TEXT,
     Normaliser,
     map_texts,
-    read_launches,
     read_ranges,
     strip_groups,
     strip_label,
 )
 from ridgeline.captures.quantities import is_needed
 from ridgeline.captures.table import (
-    AVERAGE,
-    INVOCATIONS,
     TEXT,
-    WIDE,
     Header,
-    OnBytes,
     Table,
     find_encoding,
     open_bytes,
     open_text,
-    parse_next_header,
     read_cell,
     skip_lines,
 )
@@ -56,118 +50,71 @@ _BLOCK_BYTES = 2**20  # small ones stay in the processor's cache
 _BLOCKS = 16  # that are turned into numbers at once
 _BATCH_ROWS = 5000
 _CAPABILITY = [f"device__attribute_compute_capability_{part}" for part in ("major", "minor")]
-_NOT_NUMBERS = frozenset(
-    ["ID", "Process ID", "Process", "Context", "Stream", "Device", "CC", "Grid Size", "Block Size",
-     "Kernel Time", "Kernel Name", "Host Name", "Process Name"]
-)  # fmt: skip
+_Batch = dict[int, Any]  # rows of a table by column, as arrow arrays of texts
 
 
 class _IrregularTableError(Exception):
     """The file is not regular enough for pyarrow."""
 
 
-@dataclass(slots=True)
-class _Batch:
-    """Rows of a table by column, as arrow arrays of texts."""
-
-    header: Header
-    columns: dict[int, Any]
-    is_first: bool  # below its header: its first row may hold units
-
-
-def read_wide(table: Table, on_bytes: OnBytes | None = None) -> Counters:
+def read_wide(table: Table) -> Counters:
     """The kernels of a wide table."""
-    if table.header.find("ID") is not None:
-        try:
-            return _read_batches(table, _read_with_arrow(table, on_bytes))
-        except _IrregularTableError:
-            pass
-    return _read_batches(table, _read_with_csv(table, on_bytes))
+    try:
+        return _read_batches(table, _read_with_arrow(table))
+    except _IrregularTableError:
+        return _read_batches(table, _read_with_csv(table))
 
 
 def _read_batches(table: Table, batches: Iterator[_Batch]) -> Counters:
     import pandas as pd
 
-    normaliser = Normaliser.decide(_sample_wide(table))
-    frames: list[tuple[pd.DataFrame, pd.DataFrame]] = []
-    units: dict[int, str] = {}
+    header = table.header
+    normaliser = Normaliser.decide(_sample_numbers(table))
+    units = dict(enumerate(header.units))
+    frames = [(pd.DataFrame(columns=TEXT_COLUMNS), pd.DataFrame())]
     rows = 0
     for batch in batches:
-        if batch.is_first:
-            units, batch.columns = _take_units(batch)
-        index = pd.RangeIndex(rows, rows + len(next(iter(batch.columns.values()), ())))
-        if len(index):
-            frames.append(
-                (_read_texts(batch, index), _read_metrics(batch, units, normaliser, index))
-            )
-            rows += len(index)
-    empty = (pd.DataFrame(columns=[*TEXT_COLUMNS, "launches"]), pd.DataFrame())
-    kernels, metrics = (pd.concat(parts) for parts in zip(*(frames or [empty]), strict=True))
-    return make_counters(
-        table.path, table.header.kind, kernels, metrics, table.log, normaliser.notes(),
-        unusable=tuple(normaliser.unusable),
-    )  # fmt: skip
+        identifiers = batch.get(header.find("ID") or 0, ())
+        if not rows and len(identifiers) and not identifiers[0].as_py().strip():
+            units = {column: str(cells[0]) for column, cells in batch.items()}
+            batch = {column: cells[1:] for column, cells in batch.items()}
+        index = pd.RangeIndex(rows, rows + len(next(iter(batch.values()), ())))
+        metrics: dict[str, Any] = {}
+        for column, cells in batch.items():
+            used = normaliser.read_column(header.names[column], units[column], cells)
+            if used is not None:  # of a metric with several columns the first
+                metrics.setdefault(*used)
+        frames.append((_read_texts(header, batch, index), pd.DataFrame(metrics, index=index)))
+        rows += len(index)
+    kernels, values = (pd.concat(parts) for parts in zip(*(frames[1:] or frames), strict=True))
+    return make_counters(table.path, header.kind, kernels, values, table.log, normaliser.notes())
 
 
-def _sample_wide(table: Table) -> Iterator[tuple[str, str, str]]:
-    """Metric, unit and text of numbers in the first rows."""
-    header, rows = table.header, table.sample_rows()
-    units = header.units
-    if rows and not read_cell(rows[0], header.find("ID")) and header.find("ID") is not None:
-        units = tuple(own or read_cell(rows[0], n) for n, own in enumerate(units))
-    for column, name in enumerate(header.names):
-        if name not in _NOT_NUMBERS and "Domain:" not in name:
-            cells = dict.fromkeys(row[column] for row in rows if len(row) > column)
-            yield from ((name, units[column], text) for text in cells)
+def _sample_numbers(table: Table) -> Iterator[str]:
+    """The texts of metrics in the first rows."""
+    rows = table.sample_rows()
+    for column, name in enumerate(table.header.names):
+        if "__" in name or name in DISPLAY_NAMES:
+            yield from dict.fromkeys(row[column] for row in rows if len(row) > column)
 
 
-def _take_units(batch: _Batch) -> tuple[dict[int, str], dict[int, Any]]:
-    """The units of all columns, from the header or the first row; and the rows that are left."""
-    columns = batch.columns
-    units = {column: batch.header.units[column] for column in columns}
-    identifiers = columns.get(batch.header.find("ID") or 0, ())
-    if len(identifiers) and not identifiers[0].as_py().strip():
-        units = {column: str(cells[0]) for column, cells in columns.items()}
-        columns = {column: cells[1:] for column, cells in columns.items()}
-    return units, columns
-
-
-def _read_texts(batch: _Batch, index: pd.RangeIndex) -> pd.DataFrame:
+def _read_texts(header: Header, batch: _Batch, index: pd.RangeIndex) -> pd.DataFrame:
     """The texts of each launch."""
     import pandas as pd
 
-    header, columns = batch.header, batch.columns
     texts: dict[str, Any] = {
-        key: map_texts(columns[column], READ_TEXT.get(key, str.strip))
+        key: map_texts(batch[column], READ_TEXT.get(key, str.strip))
         for key, column in header.find_texts().items()
     }
     texts.setdefault("id", index.astype(str))
-    ranges = [pd.Series(map_texts(columns[c], read_ranges)) for c in header.range_columns]
-    if ranges:
-        joined = ranges[0]
-        for other in ranges[1:]:
-            joined = (joined + "/" + other).str.strip("/")
-        texts["nvtx"] = joined.to_numpy()
-    parts = [columns[c] for c in map(header.find, _CAPABILITY) if c is not None]
+    for column in header.range_columns:
+        ranges = pd.Series(map_texts(batch[column], read_ranges))
+        texts["nvtx"] = (texts.get("nvtx", "") + "/" + ranges).str.strip("/").to_numpy()
+    parts = [batch[c] for c in map(header.find, _CAPABILITY) if c is not None]
     if "compute_capability" not in texts and len(parts) == 2:
-        major, minor = (pd.Series(map_texts(part, strip_groups)) for part in parts)
+        major, minor = (pd.Series(map_texts(part, str.strip)) for part in parts)
         texts["compute_capability"] = (major + "." + minor).where(major.ne(""), "").to_numpy()
-    named = {name: texts.get(name, "") for name in TEXT_COLUMNS}
-    return pd.DataFrame({**named, "launches": 1}, index=index)
-
-
-def _read_metrics(
-    batch: _Batch, units: dict[int, str], normaliser: Normaliser, index: pd.RangeIndex
-) -> pd.DataFrame:
-    """The metrics that are needed; of a metric with several columns the first."""
-    import pandas as pd
-
-    metrics: dict[str, Any] = {}
-    for column, cells in batch.columns.items():
-        used = normaliser.read_column(batch.header.names[column], units[column], cells)
-        if used is not None:
-            metrics.setdefault(*used)
-    return pd.DataFrame(metrics, index=index)
+    return pd.DataFrame({name: texts.get(name, "") for name in TEXT_COLUMNS}, index=index)
 
 
 def needed_columns(header: Header) -> list[int]:
@@ -177,14 +124,14 @@ def needed_columns(header: Header) -> list[int]:
     return sorted({*header.find_texts().values(), *header.range_columns, *metrics})
 
 
-def _read_with_arrow(table: Table, on_bytes: OnBytes | None) -> Iterator[_Batch]:
+def _read_with_arrow(table: Table) -> Iterator[_Batch]:
     import pyarrow as pa
     from pyarrow import csv
 
     header, columns = table.header, needed_columns(table.header)
     names = [str(column) for column in range(len(header.names))]
-    with open_bytes(table.path, on_bytes) as stream:
-        if find_encoding(stream.peek(4)) == "utf-16":
+    with open_bytes(table.path) as stream:
+        if header.find("ID") is None or find_encoding(stream.peek(4)) == "utf-16":
             raise _IrregularTableError
         skip_lines(stream, table.lines_before + 1)
         try:
@@ -201,8 +148,8 @@ def _read_with_arrow(table: Table, on_bytes: OnBytes | None) -> Iterator[_Batch]
             while batches := list(islice(reader, _BLOCKS)):
                 whole = pa.Table.from_batches(batches).combine_chunks()
                 arrays = (column.chunk(0) for column in whole.columns if column.num_chunks)
-                batch = _Batch(header, dict(zip(columns, arrays, strict=True)), is_first)
-                _check_regular(batch)
+                batch = dict(zip(columns, arrays, strict=True))
+                _check_regular(batch[header.find_texts()["id"]], may_have_units=is_first)
                 yield batch
                 is_first = False
         except pa.ArrowInvalid as error:
@@ -228,65 +175,51 @@ class _WholeLines:
         self.closed = True
 
 
-def _check_regular(batch: _Batch) -> None:
+def _check_regular(identifiers: Any, *, may_have_units: bool) -> None:
     """Every row but a first one with units must be that of a kernel."""
     import pyarrow.compute as pc
 
-    identifiers = batch.columns[batch.header.find_texts()["id"]]
-    if batch.is_first and len(identifiers) and not identifiers[0].as_py().strip():
+    if may_have_units and len(identifiers) and not identifiers[0].as_py().strip():
         identifiers = identifiers[1:]
-    is_number = pc.match_substring_regex(identifiers, r"^\d+(?:\.0)?$|^\d{1,3}(?:,\d{3})+$")
+    is_number = pc.match_substring_regex(identifiers, r"^\d+$|^\d{1,3}(?:,\d{3})+$")
     if not pc.all(is_number, min_count=0).as_py():
         raise _IrregularTableError
 
 
-def _read_with_csv(table: Table, on_bytes: OnBytes | None) -> Iterator[_Batch]:
+def _read_with_csv(table: Table) -> Iterator[_Batch]:
     """Short rows are filled up, and lines that are not rows are skipped."""
-    header, is_first = table.header, True
-    rows: list[list[str]] = []
-    for row in table.read_rows(on_bytes):
-        another = parse_next_header(row, header.delimiter)
-        if another is not None and another.kind not in WIDE:
-            table.log.has_other_table = True
-            break
-        if another is not None or len(rows) >= _BATCH_ROWS:
-            yield _make_batch(header, rows, is_first)
-            rows, is_first = [], another is not None
-        if another is not None:
-            header = another
-        elif _is_wide_row(row, header, may_be_units=is_first and not rows):
-            rows.append(row)
-        else:
-            table.log.add_skipped(row)
-    yield _make_batch(header, rows, is_first)
-
-
-def _is_wide_row(row: list[str], header: Header, *, may_be_units: bool) -> bool:
-    if header.is_too_long(row):
-        return False
-    texts = header.find_texts()
-    kernel = read_cell(row, texts.get("kernel"))
-    if "id" not in texts:
-        return bool(kernel)
-    number = read_cell(row, texts["id"])
-    if may_be_units and not number:
-        return len(row) == len(header.names)
-    return strip_groups(number).isdigit() and (bool(kernel) or "kernel" not in texts)
-
-
-def _make_batch(header: Header, rows: list[list[str]], is_first: bool) -> _Batch:
     import pyarrow as pa
 
-    columns = {
-        column: pa.array([row[column] if len(row) > column else "" for row in rows], pa.string())
-        for column in needed_columns(header)
-    }
-    return _Batch(header, columns, is_first)
+    texts, columns = table.header.find_texts(), needed_columns(table.header)
+
+    def keep_rows() -> Iterator[list[str]]:
+        for number, row in enumerate(table.read_rows()):
+            if _is_wide_row(row, table.header, texts, may_be_units=number == 0):
+                yield [row[column] if len(row) > column else "" for column in columns]
+            else:
+                table.log.add_skipped(row)
+
+    rows = keep_rows()
+    while batch := list(islice(rows, _BATCH_ROWS)):
+        arrays = (pa.array(cells) for cells in zip(*batch, strict=True))
+        yield dict(zip(columns, arrays, strict=True))
+
+
+def _is_wide_row(
+    row: list[str], header: Header, texts: Mapping[str, int], *, may_be_units: bool
+) -> bool:
+    number, kernel = (read_cell(row, texts.get(key)) for key in ("id", "kernel"))
+    if header.is_too_long(row):
+        return False
+    if "id" not in texts:
+        return bool(kernel)
+    if may_be_units and not number:
+        return len(row) == len(header.names)
+    return strip_groups(number).isdigit() and bool(kernel)
 
 
 # ---------------------------------------------------------------- a metric per row or line
 
-_AVERAGES = "a summary of ncu: averages over the launches of a kernel, times their number"
 _TEXT_METRICS = {"device__attribute_display_name": "device", "profiler__replayer_passes": "passes"}
 
 
@@ -295,15 +228,14 @@ class _KernelRows:
     """Kernels of a file that has one metric per row or line, as they come."""
 
     normaliser: Normaliser
-    texts: list[dict[str, Any]] = field(default_factory=list)
+    texts: list[dict[str, str]] = field(default_factory=list)
     metrics: dict[str, dict[int, float]] = field(default_factory=dict)  # by row
     has_rules: bool = False  # results of rules in place of metrics
     rows: dict[Hashable, int] = field(default_factory=dict)
 
-    def add_kernel(self, key: Hashable, texts: Mapping[str, str], launches: int = 1) -> int:
+    def add_kernel(self, key: Hashable, texts: Mapping[str, str]) -> int:
         row = self.rows[key] = len(self.texts)
-        read = {name: READ_TEXT.get(name, str.strip)(text) for name, text in texts.items()}
-        self.texts.append({**read, "launches": launches})
+        self.texts.append({n: READ_TEXT.get(n, str.strip)(text) for n, text in texts.items()})
         return row
 
     def add_metric(self, row: int, name: str, unit: str, value: str) -> None:
@@ -317,90 +249,43 @@ class _KernelRows:
             if isnan(values.get(row, nan)):
                 values[row] = metric[1]
 
-    def to_counters(
-        self, path: Path, kind: str, log: ReadingLog, notes: Iterable[str] = ()
-    ) -> Counters:
+    def to_counters(self, path: Path, kind: str, log: ReadingLog) -> Counters:
         import pandas as pd
 
-        names = (*TEXT_COLUMNS, "launches")
-        kernels = pd.DataFrame({name: [row.get(name, "") for row in self.texts] for name in names})
+        rows = [{**dict.fromkeys(TEXT_COLUMNS, ""), **texts} for texts in self.texts]
+        kernels = pd.DataFrame(rows, columns=TEXT_COLUMNS)
         metrics = pd.DataFrame(self.metrics, index=range(len(kernels)), dtype=float)
-        return make_counters(
-            path, kind, kernels, metrics, log, [*self.normaliser.notes(), *notes],
-            unusable=tuple(self.normaliser.unusable), has_rules=self.has_rules,
-        )  # fmt: skip
+        notes = self.normaliser.notes()
+        return make_counters(path, kind, kernels, metrics, log, notes, has_rules=self.has_rules)
 
 
-def read_long(table: Table, on_bytes: OnBytes | None = None) -> Counters:
-    """The kernels of a long table.
+def read_long(table: Table) -> Counters:
+    """The kernels of a long table: a launch is identified by its host, process, number and name.
 
     The unit changes from row to row; rows may end before the header does. Rows of rules have a name
-    and a text instead of a metric. In a summary, a row is the average over all launches of a kernel
-    and shape, by device or NVTX range where these have columns.
+    and a text instead of a metric.
     """
-    columns = _LongColumns(table.header)
-    samples = (columns.read_metric(row) for row in table.sample_rows())
-    kernels = _KernelRows(Normaliser.decide(samples))
-    for row in table.read_rows(on_bytes):
-        another = parse_next_header(row, table.header.delimiter)
-        if another is not None and another.kind != table.header.kind:
-            table.log.has_other_table = True
-            break
-        if another is not None:
-            columns = _LongColumns(another)
-        elif not _add_long_row(kernels, columns, row):
+    header, texts = table.header, table.header.find_texts()
+    name, unit, value, rule = map(
+        header.find, ("Metric Name", "Metric Unit", "Metric Value", "Rule Name")
+    )
+    identity = [texts.get(key) for key in ("host", "process_id", "id", "kernel")]
+    kernels = _KernelRows(Normaliser.decide(read_cell(row, value) for row in table.sample_rows()))
+    for row in table.read_rows():
+        key = tuple(strip_groups(read_cell(row, column)) for column in identity)
+        if header.is_too_long(row) or not key[2].isdigit() or not key[3]:
             table.log.add_skipped(row)
-    notes = [_AVERAGES] * columns.is_summary
-    return kernels.to_counters(table.path, table.header.kind, table.log, notes)
-
-
-class _LongColumns:
-    """Where a row has its texts, its metric and its launches."""
-
-    def __init__(self, header: Header) -> None:
-        self.header, self.texts = header, header.find_texts()
-        self.is_summary = "Metric Value" not in header.names
-        value = AVERAGE if self.is_summary else "Metric Value"
-        self.metric = [header.find(name) for name in ("Metric Name", "Metric Unit", value)]
-        self.rule, self.invocations = header.find("Rule Name"), header.find(INVOCATIONS)
-        self.key = [self.texts.get(name) for name in ("host", "process_id", "id", "kernel")]
-        if self.is_summary:  # a row per kernel and all that stands before its metric
-            first = min(c for c in (self.metric[0], header.find("Section Name")) if c)
-            self.key = sorted({*range(first), *header.range_columns} - {self.invocations})
-
-    def read_metric(self, row: list[str]) -> tuple[str, str, str]:
-        """Name, unit and value."""
-        name, unit, value = (read_cell(row, column) for column in self.metric)
-        return name, unit, value
-
-    def read_launches(self, row: list[str], mark: str) -> int | None:
-        """The launches that a row stands for; None of a line that is not a row."""
-        if self.header.is_too_long(row) or not read_cell(row, self.texts.get("kernel")):
-            return None
-        if self.is_summary:
-            return read_launches(read_cell(row, self.invocations), mark)
-        return 1 if strip_groups(read_cell(row, self.texts["id"])).isdigit() else None
-
-    def read_texts(self, row: list[str]) -> dict[str, str]:
-        ranges = (read_ranges(read_cell(row, n)) for n in self.header.range_columns)
-        texts = {key: read_cell(row, column) for key, column in self.texts.items()}
-        return {**texts, "nvtx": "/".join(filter(None, ranges))}
-
-
-def _add_long_row(kernels: _KernelRows, columns: _LongColumns, row: list[str]) -> bool:
-    """Whether it was a row; a launch is identified by its host, process, number and name."""
-    launches = columns.read_launches(row, kernels.normaliser.mark)
-    if launches is None:
-        return False
-    key = tuple(strip_groups(read_cell(row, column)) for column in columns.key)
-    number = kernels.rows.get(key)
-    if number is None:
-        number = kernels.add_kernel(key, columns.read_texts(row), launches)
-    name, unit, value = columns.read_metric(row)
-    if name:
-        kernels.add_metric(number, name, unit, value)
-    kernels.has_rules |= not name and bool(read_cell(row, columns.rule))
-    return True
+            continue
+        number = kernels.rows.get(key)
+        if number is None:
+            ranges = (read_ranges(read_cell(row, column)) for column in header.range_columns)
+            cells = {text: read_cell(row, column) for text, column in texts.items()}
+            number = kernels.add_kernel(key, {**cells, "nvtx": "/".join(filter(None, ranges))})
+        metric = read_cell(row, name)
+        if metric:
+            kernels.add_metric(number, metric, read_cell(row, unit), read_cell(row, value))
+        kernels.has_rules |= not metric and bool(read_cell(row, rule))
+    return kernels.to_counters(table.path, header.kind, table.log)
 
 
 # ---------------------------------------------------------------- text
@@ -422,17 +307,17 @@ _LONGEST_LINE = 20_000  # characters
 _SAMPLE_LINES = 10_000  # for the decimal mark
 
 
-def read_text(path: Path, log: ReadingLog, on_bytes: OnBytes | None = None) -> Counters:
+def read_text(path: Path, log: ReadingLog) -> Counters:
     """The kernels of a text: a line for a process, for each of its kernels, and their metrics.
 
     sgemm(int, const float *) (32, 32, 1)x(32, 32, 1), Context 1, Stream 7, Device 0, CC 7.5
       Duration                      msecond         96.32
     """
     with open_text(path) as stream:
-        lines = islice(_read_lines(stream), _SAMPLE_LINES)
-        kernels = _KernelRows(Normaliser.decide(filter(None, map(_parse_metric, lines))))
+        metrics = map(_parse_metric, islice(_read_lines(stream), _SAMPLE_LINES))
+        kernels = _KernelRows(Normaliser.decide(metric[2] for metric in metrics if metric))
     process, number, row = "", 0, -1
-    with open_text(path, on_bytes) as stream:
+    with open_text(path) as stream:
         for line in log.drop_messages(_read_lines(stream)):
             started = _PROCESS_LINE.fullmatch(line) if line.startswith("[") else None
             kernel = KERNEL_LINE.fullmatch(line) if ", Context " in line else None

@@ -31,7 +31,6 @@ _BASES = {
     "hz": RATE, "Hz": RATE,
 }  # fmt: skip
 _COUNTED = "(?:inst|cycle|op|sector|warp|thread|request|pass)s?"
-_LONGER_TIMES = {"min": 60.0, "minute": 60.0, "hour": 3600.0}
 _UNIT = re.compile(f"({'|'.join(_PREFIXES)})({'|'.join(_BASES)}|{_COUNTED})")
 
 
@@ -50,8 +49,6 @@ def parse_unit(text: str) -> tuple[str, float] | None:
 
 
 def _parse_simple(text: str) -> tuple[str, float] | None:
-    if text in _LONGER_TIMES:
-        return TIME, _LONGER_TIMES[text]
     if text in ("", "1", *"kKMGTP"):
         return COUNT, _PREFIXES.get(text, 1.0)
     match = _UNIT.fullmatch(text)
@@ -91,15 +88,12 @@ def to_base_units(values: Any, factor: float) -> Any:
 # ---------------------------------------------------------------- numbers
 
 POINT, COMMA = ".", ","
-MOST_LAUNCHES = 2**53  # of a row: a float holds whole numbers up to here
 _SPACES = re.compile(r"[\s'\u2019\u00a0\u202f_]")
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 _MARKED = re.compile(r"[+-]?(\d*)((?:[.,]\d+)+)([eE][+-]?\d+)?")
 _INSTANCES = re.compile(r"\s*[{(;].*", re.DOTALL)  # "12 {3; 4; 5}": the values of the parts
 _LONGEST = 400  # characters of a number
 _GROUPS = re.compile(r"[1-9]\d{0,2}([.,'\u2019\u00a0\u2009\u202f ])(?:\d{2,3}\1)*\d{3}")
-_WHOLE_FLOAT = re.compile(r"(\d+)[.,]0{1,2}")  # as pandas writes a column that has gaps
-_WHOLE_METRICS = ("launch__", "Grid Size", "Block Size", "Threads", "Registers", "Elapsed Cycles")
 
 
 def find_mark(text: str) -> str | None:
@@ -136,20 +130,9 @@ def _clean_number(text: str) -> str:
 
 
 def strip_groups(text: str) -> str:
-    """`17313` of `17,313` or `17313.0`, in any locale; other texts as they are."""
+    """`17313` of `17,313`, in any locale; other texts as they are."""
     text = text.strip()
-    if text.isdigit():
-        return text
-    if _GROUPS.fullmatch(text):
-        return re.sub(r"\D", "", text)
-    whole = _WHOLE_FLOAT.fullmatch(text)
-    return whole[1] if whole else text
-
-
-def read_launches(text: str, mark: str) -> int | None:
-    """A number of launches; None for anything else."""
-    number = read_number(strip_groups(text), mark)
-    return int(number) if 1 <= number < MOST_LAUNCHES and number.is_integer() else None
+    return re.sub(r"\D", "", text) if _GROUPS.fullmatch(text) else text
 
 
 # ---------------------------------------------------------------- names of metrics
@@ -184,7 +167,6 @@ def metric_name(name: str, unit: str) -> str | None:
 
 # ---------------------------------------------------------------- the one step
 
-WRONG_UNITS = "not used, for their units"  # how such a note begins
 _WITHOUT_UNITS = "the table has no units: bytes, nanoseconds and hertz are taken for granted"
 _MOST_NAMED = 5
 # no comma, or one before every three digits: 1,234,567.8; never 65,77 nor 1,234E+10
@@ -197,18 +179,18 @@ class Normaliser:
 
     mark: str = POINT  # of decimals
     ambiguous: str = ""  # a number that can be read in two ways, where there is no evidence
-    unusable: dict[str, None] = field(default_factory=dict)  # metrics with a wrong unit
     _wrong_units: dict[str, None] = field(default_factory=dict)
     _lacks_units: bool = False
     _columns: dict[tuple[str, str], tuple[str, float] | None] = field(default_factory=dict)
 
     @classmethod
-    def decide(cls, samples: Iterable[tuple[str, str, str]]) -> Normaliser:
-        """With the decimal mark that metric, unit and text of numbers of the file tell."""
-        marks = [_sample_mark(*one) for one in samples if POINT in one[2] or COMMA in one[2]]
-        commas, points = (sum(mark == one for mark, _ in marks) for one in (COMMA, POINT))
-        ambiguous = next((text.strip() for mark, text in marks if mark == ""), "")
-        return cls(COMMA if commas > points else POINT, "" if commas or points else ambiguous)
+    def decide(cls, samples: Iterable[str]) -> Normaliser:
+        """With the decimal mark that most numbers of the file have."""
+        texts = [text for text in samples if POINT in text or COMMA in text]
+        marks = [find_mark(text) for text in texts]
+        commas, points = marks.count(COMMA), marks.count(POINT)
+        ambiguous = "" if commas or points or "" not in marks else texts[marks.index("")].strip()
+        return cls(COMMA if commas > points else POINT, ambiguous)
 
     def read_metric(self, name: str, unit: str, text: str) -> tuple[str, float] | None:
         """The metric of a title and its value in base units; None where it is not used."""
@@ -231,7 +213,7 @@ class Normaliser:
         values = _cast(cells) if self.mark == POINT else None
         if values is None:
             values = map_texts(cells, lambda text: read_number(text, self.mark)).astype(float)
-        with np.errstate(over="ignore"):  # reported later
+        with np.errstate(over="ignore"):  # infinite values are dropped later
             return used[0], to_base_units(values, used[1])
 
     def _find_metric(self, name: str, unit: str) -> tuple[str, float] | None:
@@ -245,7 +227,6 @@ class Normaliser:
                 used = metric, factor
             else:
                 self._wrong_units[f"{strip_label(name)} in {unit}"] = None
-                self.unusable[metric] = None
         self._columns[name, unit] = used
         return used
 
@@ -262,20 +243,8 @@ class Normaliser:
             )
         if self._wrong_units:
             wrong = ", ".join(list(self._wrong_units)[:_MOST_NAMED])
-            notes.append(f"{WRONG_UNITS}: {wrong}")
+            notes.append(f"not used, for their units: {wrong}; export with --print-units base")
         return notes + [_WITHOUT_UNITS] * self._lacks_units
-
-
-def _sample_mark(metric: str, unit: str, text: str) -> tuple[str | None, str]:
-    """The decimal mark of a number; any mark in a whole one groups digits."""
-    mark = find_mark(text)
-    if mark != "":
-        return mark, text
-    metric = strip_label(metric)
-    is_sum = metric.endswith(".sum") and unit in ("byte", "inst")
-    if is_sum or metric.startswith(_WHOLE_METRICS) or unit in ("ns", "nsecond"):
-        mark = COMMA if POINT in text else POINT
-    return mark, text
 
 
 def map_texts(cells: Any, change: Callable[[str], Any]) -> Any:
@@ -322,12 +291,6 @@ def read_process(text: str) -> str:
     return strip_groups(match[1] if match else text)
 
 
-def read_capability(text: str) -> str:
-    """`9.0`, from that, from `9,0` or from a spreadsheet's `9`; any other text as it is."""
-    match = re.fullmatch(r"(\d+)(?:[.,](\d+))?", text.strip())
-    return f"{match[1]}.{match[2] or 0}" if match else text.strip()
-
-
 def read_ranges(text: str) -> str:
     """The NVTX ranges in a cell, outer/inner: `658  "<default domain>:step:none:…"` → `step`.
 
@@ -349,5 +312,5 @@ READ_TEXT: dict[str, Callable[[str], str]] = {
     "grid": read_dimensions,
     "block": read_dimensions,
     "device_number": strip_groups,
-    "compute_capability": read_capability,
+    "compute_capability": lambda text: text.strip().replace(",", "."),
 }

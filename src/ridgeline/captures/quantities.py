@@ -23,67 +23,42 @@ capability 10.0 only utcomma has the first, only utcqmma the second.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PER_SECOND, PER_CYCLE = ".per_second", ".per_cycle_elapsed"
-_RATES = {PER_SECOND: "per second", PER_CYCLE: "per cycle"}
-_CLOCKS = {PER_SECOND: "time", PER_CYCLE: "cycles"}  # that make an amount of a rate
+_RATES = {".per_second": "per second", ".per_cycle_elapsed": "per cycle"}
 _SECTOR_BYTES, _WRITEBACK_BYTES = 32, 128
 
 BULK_COPIES = "L1 bytes leave out the bulk tensor copies of this chip"
 NO_TIME, NO_FLOPS, NO_BYTES = "no time", "no FLOPs", "no bytes"  # how such a remark begins
 NO_TENSORS = "tensor cores were not counted"
 LOWER_BOUND = "FLOPs are a lower bound"
-_NOT_COLLECTED = "no counter of them was collected"
-_UNUSABLE = "there is no counter that can be used"
+_RATES_ALONE = "FLOPs are not told: rates without time or cycles"
 _FIRST_WITH_TENSOR_COUNTERS, _FIRST_WITH_BULK_COPIES = (7, 5), (9, 0)
 
 # ---------------------------------------------------------------- formulas
 
 
-@dataclass(frozen=True, slots=True)
-class Formula:
-    """An amount from one metric: its value times `factor`; of a rate also times its clock."""
+class _Formula(NamedTuple):
+    """An amount from one metric, or from its rate."""
 
     metric: str
     factor: float = 1.0
-    per: str = ""  # PER_SECOND or PER_CYCLE of a rate
     remark: str = ""
 
 
-def _byte_formulas(metric: str, factor: float = 1.0, remark: str = "") -> list[Formula]:
-    """The amount itself, and from its rate."""
-    rate = f"{metric}{PER_SECOND}"
-    from_rate = remark or f"from rates: {rate}"
-    return [Formula(metric, factor, "", remark), Formula(rate, factor, PER_SECOND, from_rate)]
-
-
-def _flop_formulas(what: str, *counters: str) -> list[Formula]:
-    """The amounts, then from rates, of counters of the same: the first of them preferred."""
-    rates = product(_RATES.items(), counters)
+def _dram_formulas(way: str) -> list[_Formula]:
     return [
-        *map(Formula, counters),
-        *(
-            Formula(f"{name}{per}", per=per, remark=f"{what} FLOPs are made from rates {words}")
-            for (per, words), name in rates
-        ),
-    ]
-
-
-def _dram_formulas(way: str) -> list[Formula]:
-    return [
-        *_byte_formulas(f"dram__bytes_{way}.sum"),
-        *_byte_formulas(f"dram__bytes_op_{way}.sum"),
-        *_byte_formulas(f"dram__sectors_{way}.sum", _SECTOR_BYTES),
-        *_byte_formulas(f"fbpa__dram_{way}_bytes.sum"),
+        _Formula(f"dram__bytes_{way}.sum"),
+        _Formula(f"dram__bytes_op_{way}.sum"),
+        _Formula(f"dram__sectors_{way}.sum", _SECTOR_BYTES),
+        _Formula(f"fbpa__dram_{way}_bytes.sum"),
     ]
 
 
@@ -93,19 +68,16 @@ _WRITEBACK = "l1tex__lsu_writeback_active_mem"
 _BYTES = {  # DRAM bytes are reads and writes, else this
     "dram_read_bytes": _dram_formulas("read"),
     "dram_write_bytes": _dram_formulas("write"),
-    "dram_bytes": [
-        *_byte_formulas("dram__bytes.sum"),
-        *_byte_formulas("dram__sectors.sum", _SECTOR_BYTES),
-    ],
+    "dram_bytes": [_Formula("dram__bytes.sum"), _Formula("dram__sectors.sum", _SECTOR_BYTES)],
     "l2_bytes": [
-        *_byte_formulas("lts__t_bytes.sum"),
-        *_byte_formulas("lts__t_sectors.sum", _SECTOR_BYTES),
-        *_byte_formulas("lts__lts2xbar_cycles_active.sum", _SECTOR_BYTES, _L2_CHART),
+        _Formula("lts__t_bytes.sum"),
+        _Formula("lts__t_sectors.sum", _SECTOR_BYTES),
+        _Formula("lts__lts2xbar_cycles_active.sum", _SECTOR_BYTES, _L2_CHART),
     ],
     "l1_bytes": [
-        *_byte_formulas("l1tex__t_bytes.sum"),
-        *_byte_formulas(f"{_WRITEBACK}_lg.sum", _WRITEBACK_BYTES, _L1_CHART),
-        *_byte_formulas(f"{_WRITEBACK}_lgds.sum", _WRITEBACK_BYTES, _L1_CHART),
+        _Formula("l1tex__t_bytes.sum"),
+        _Formula(f"{_WRITEBACK}_lg.sum", _WRITEBACK_BYTES, _L1_CHART),
+        _Formula(f"{_WRITEBACK}_lgds.sum", _WRITEBACK_BYTES, _L1_CHART),
     ],
 }
 _VECTOR_FLOPS = {  # of one instruction of a thread; the packed fp32 forms (…2) came with Blackwell
@@ -114,36 +86,26 @@ _VECTOR_FLOPS = {  # of one instruction of a thread; the packed fp32 forms (…2
     "fp16": {"hadd": 2, "hmul": 2, "hfma": 4},
 }
 _INSTRUCTIONS = {
-    op: _flop_formulas(
-        kind, *(f"{unit}__sass_thread_inst_executed_op_{op}_pred_on.sum" for unit in ("smsp", "sm"))
-    )
-    for kind, ops in _VECTOR_FLOPS.items()
+    op: [
+        _Formula(f"{unit}__sass_thread_inst_executed_op_{op}_pred_on.sum")
+        for unit in ("smsp", "sm")
+    ]
+    for ops in _VECTOR_FLOPS.values()
     for op in ops
 }
-_TIMES = [Formula(f"gpu__time_duration{end}") for end in (".sum", ".max", ".avg", "", ".min")]
-_CYCLES = [
-    formula
-    for unit in ("smsp__cycles_elapsed", "sm__cycles_elapsed", "gpc__cycles_elapsed")
-    for formula in (
-        Formula(f"{unit}.avg"),
-        Formula(f"{unit}.max"),
-        Formula(f"{unit}.avg.per_second", per=PER_SECOND),
-    )
-]
+_TIMES = [f"gpu__time_duration{end}" for end in (".sum", ".max", ".avg", "", ".min")]
 _CYCLES_OVER_RATE = tuple(
     (f"{unit}__cycles_elapsed.{amount}", f"{unit}__cycles_elapsed.{rate}.per_second")
     for unit in ("sm", "gpc", "smsp")
     for amount, rate in (*product(("avg", "max"), repeat=2), ("sum", "sum"))
 )
-_TIME_NAMES = frozenset(
+_KNOWN_NAMES = frozenset(
     [
-        *(formula.metric for formula in _TIMES),
+        *_TIMES,
         *(name for pair in _CYCLES_OVER_RATE for name in pair),
+        *(f.metric + per for fs in _BYTES.values() for f in fs for per in ("", ".per_second")),
+        *(f.metric + per for fs in _INSTRUCTIONS.values() for f in fs for per in ("", *_RATES)),
     ]
-)
-_BYTE_NAMES, _FLOP_NAMES = (
-    frozenset(formula.metric for formulas in table.values() for formula in formulas)
-    for table in (_BYTES, _INSTRUCTIONS)
 )
 _PIPE_TENSOR = "sm__inst_executed_pipe_tensor.sum"
 # and those of its parts, by instruction or by subpipe; type_hfma2 is no tensor work
@@ -167,17 +129,13 @@ _WHAT_TO_COLLECT = {  # by whether the chip is before the first with tensor coun
 
 def is_needed(metric: str) -> bool:
     """Whether a metric can take part in any quantity; all others need not be kept."""
-    is_known = metric in _TIME_NAMES or metric in _BYTE_NAMES or _is_of_flops(metric)
-    return is_known or counts_tensor_instructions(metric)
+    is_of_tensors = parse_tensor_counter(metric) is not None or counts_tensor_instructions(metric)
+    return metric in _KNOWN_NAMES or is_of_tensors
 
 
 def counts_tensor_instructions(metric: str) -> bool:
     """Whether it counts instructions of tensor cores, which are FLOPs on the oldest chips only."""
     return _TENSOR_INSTRUCTIONS.fullmatch(metric) is not None
-
-
-def _is_of_flops(metric: str) -> bool:
-    return metric in _FLOP_NAMES or parse_tensor_counter(metric) is not None
 
 
 # ---------------------------------------------------------------- counters of tensor cores
@@ -195,7 +153,6 @@ _SHOWN_AS = {
     "fp4_fp6_fp8": "fp8",
     "fp4_fp6": "fp6",
 }
-_WITH_NOTE = ("fp4_fp6", "fp4_fp6_fp8")  # of which the mixture is worth a word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +164,6 @@ class TensorCounter:
     src: str
     dst: str
     sparsity: str
-    rate: str  # "" of a count
 
     @property
     def type(self) -> str:
@@ -215,7 +171,8 @@ class TensorCounter:
 
     @property
     def operands(self) -> frozenset[str]:
-        return frozenset(self.src.split("_"))
+        """Its types; fp4 alone is other work than fp4 among others."""
+        return frozenset(["fp4 alone"] if self.src == "fp4" else self.src.split("_"))
 
     @property
     def narrowness(self) -> tuple[bool, int, bool, bool]:
@@ -224,11 +181,16 @@ class TensorCounter:
 
     def overlaps(self, other: TensorCounter) -> bool:
         """Whether some work is in both."""
-        if "fp4" in (self.src, other.src) and self.src != other.src:
-            return False
-        parts = ((self.op, other.op), (self.dst, other.dst), (self.sparsity, other.sparsity))
-        is_narrowed_apart = any(a and b and a != b for a, b in parts)
+        is_narrowed_apart = any(a and b and a != b for a, b in self._pair_parts(other))
         return not self.operands.isdisjoint(other.operands) and not is_narrowed_apart
+
+    def contains(self, other: TensorCounter) -> bool:
+        """Whether all work of the other is in this one, too."""
+        is_wider = all(own in ("", part) for own, part in self._pair_parts(other))
+        return is_wider and other.operands <= self.operands
+
+    def _pair_parts(self, other: TensorCounter) -> tuple[tuple[str, str], ...]:
+        return (self.op, other.op), (self.dst, other.dst), (self.sparsity, other.sparsity)
 
 
 def parse_tensor_counter(name: str) -> TensorCounter | None:
@@ -236,14 +198,8 @@ def parse_tensor_counter(name: str) -> TensorCounter | None:
     match = _NAME.fullmatch(name)
     if match is None:
         return None
-    parts = {key: match[key] or "" for key in ("op", "src", "dst", "sparsity", "rate")}
-    return TensorCounter(name=name.removesuffix(parts["rate"]), **parts)
-
-
-def _parse_tensor_counters(names: Iterable[str]) -> dict[str, TensorCounter]:
-    """Those of the names that are tensor counters, also those of which only a rate is there."""
-    counters = filter(None, map(parse_tensor_counter, names))
-    return {counter.name: replace(counter, rate="") for counter in counters}
+    parts = {key: match[key] or "" for key in ("op", "src", "dst", "sparsity")}
+    return TensorCounter(name=name.removesuffix(match["rate"] or ""), **parts)
 
 
 def _remove_overlaps(counters: Sequence[TensorCounter]) -> list[TensorCounter]:
@@ -255,26 +211,29 @@ def _remove_overlaps(counters: Sequence[TensorCounter]) -> list[TensorCounter]:
     return [counter for counter in counters if counter in taken]
 
 
-def _note_added(kind: str, added: Sequence[TensorCounter]) -> list[str]:
-    """Notes on mixed operands, and on a half (by sparsity) without the other."""
-    notes = []
-    mixed = sorted({counter.src for counter in added} & {*_WITH_NOTE})
-    if mixed:
-        together = mixed[0].replace("_", ", ")
-        notes.append(
-            f"this chip counts {together} operands together; they are shown as tensor {kind}"
-        )
-    halves = defaultdict(list)
-    for counter in added:
-        if counter.sparsity:
-            halves[counter.op, counter.src, counter.dst].append(counter.sparsity)
-    alone = [half[0] for half in halves.values() if len(half) == 1]
-    if alone:
-        other = "on" if alone[0] == "off" else "off"
-        notes.append(
-            f"tensor {kind} is a lower bound: the counter with sparsity {other} was not collected"
-        )
-    return notes
+def _note_halves(kind: str, added: Sequence[TensorCounter]) -> list[str]:
+    """Notes on a half (by sparsity) without the other."""
+    names = {counter.name for counter in added}
+    lacking = [
+        other
+        for counter in added
+        for half, other in (("off", "on"), ("on", "off"))
+        if counter.sparsity == half and counter.name.replace(f"_{half}.", f"_{other}.") not in names
+    ]
+    return [
+        f"tensor {kind} is a lower bound: the counter with sparsity {other} was not collected"
+        for other in lacking
+    ]
+
+
+def _note_partial(left_out: Iterable[TensorCounter], taken: Sequence[TensorCounter]) -> list[str]:
+    """Notes on counters that are not added, since part of their work is in one that is."""
+    return [
+        f"tensor {counter.type} {LOWER_BOUND}: {counter.name} overlaps in part with others and is"
+        " not added"
+        for counter in left_out
+        if not any(other.contains(counter) for other in taken)
+    ]
 
 
 # ---------------------------------------------------------------- quantities of every row
@@ -290,15 +249,11 @@ class Quantities:
 
 
 def derive_quantities(
-    metrics: pd.DataFrame,
-    *,
-    compute_capability: str | None = None,
-    unusable: Collection[str] = (),
+    metrics: pd.DataFrame, *, compute_capability: str | None = None
 ) -> Quantities:
     """FLOPs, bytes and `counter_time_s` of every row; columns only for what was collected.
 
-    The compute capability is that of all rows, None where it is not known. `unusable` are metrics
-    that were collected and have no value that can be used.
+    The compute capability is that of all rows, None where it is not known.
     """
     import pandas as pd
 
@@ -308,110 +263,94 @@ def derive_quantities(
     deriver.derive_tensor_flops()
     deriver.guess_tensor_flops()
     deriver.derive_bytes()
-    deriver.note_missing([*map(str, metrics.columns), *unusable], unusable)
+    deriver.note_missing()
     table = pd.DataFrame(deriver.columns, index=metrics.index, copy=False)
-    return Quantities(table=table, metrics=tuple(deriver.used), remarks=tuple(deriver.remarks))
+    used, remarks = (tuple(dict.fromkeys(texts)) for texts in (deriver.used, deriver.remarks))
+    return Quantities(table=table, metrics=used, remarks=remarks)
 
 
-@dataclass(slots=True)
-class _Amount:
+class _Amount(NamedTuple):
     """Values by row, what they are made of, and notes on that."""
 
     values: pd.Series[float] | None = None
-    metrics: list[str] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
+    metrics: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
-    def fill(self, more: pd.Series[float], metrics: Iterable[str], remark: str = "") -> None:
-        """Take the values of rows that have none so far."""
-        values = self.values
-        is_new = more.notna() if values is None else more.notna() & values.isna()
+    def fill(
+        self, more: pd.Series[float], metrics: Sequence[str] = (), remark: str = ""
+    ) -> _Amount:
+        """With the values of rows that have none so far."""
+        is_new = more.notna() if self.values is None else more.notna() & self.values.isna()
         if not is_new.any():
-            return
-        self.metrics += metrics
-        of_some = "" if values is None else f", of {int(is_new.sum()):,} of {len(more):,} kernels"
-        self.remarks += [remark + of_some] * bool(remark)
-        self.values = more if values is None else values.fillna(more)
+            return self
+        values = more if self.values is None else self.values.fillna(more)
+        remarks = (*self.remarks, remark) if remark else self.remarks
+        return _Amount(values, (*self.metrics, *metrics), remarks)
+
+
+_NOTHING = _Amount()
 
 
 class _Deriver:
     """Collects columns, one kind of quantity after the other."""
 
     def __init__(self, metrics: pd.DataFrame, compute_capability: str | None) -> None:
-        self.metrics, self.version = metrics, _parse_version(compute_capability or "")
+        self.metrics = metrics
         self.names = frozenset(map(str, metrics.columns[metrics.notna().any()]))
+        numbers = re.findall(r"\d+", compute_capability or "")
+        self.version = tuple(map(int, numbers))  # () of an unknown chip
         self.columns: dict[str, pd.Series[float]] = {}
         self.used: list[str] = []
         self.remarks: list[str] = []
 
     def derive_time(self) -> None:
-        time_s = self._apply(_TIMES)
-        for amount, rate in _CYCLES_OVER_RATE:
-            if {amount, rate} <= self.names:
+        time_s = _NOTHING
+        for name in filter(self.names.__contains__, _TIMES):
+            time_s = time_s.fill(self._floats(name), [name])
+        for cycles, rate in _CYCLES_OVER_RATE:
+            if {cycles, rate} <= self.names:
                 per_second = self._floats(rate).where(self.metrics[rate] > 0)
-                remark = f"time is cycles over their rate: {amount} / {rate}"
-                time_s.fill(self._floats(amount) / per_second, [amount, rate], remark)
-        self._add_amount("counter_time_s", time_s)
+                remark = f"time is cycles over their rate: {cycles} / {rate}"
+                time_s = time_s.fill(self._floats(cycles) / per_second, [cycles, rate], remark)
+        self._add("counter_time_s", time_s)
 
     def derive_vector_flops(self) -> None:
         for kind, flops in _VECTOR_FLOPS.items():
             collected = [op for op in flops if self._has_any(_INSTRUCTIONS[op])]
             missing = [op for op in flops if op not in collected and not op.endswith("2")]
-            if not collected:
-                continue
-            if any(op.endswith("fma") for op in missing):
+            amounts = [self._apply(_INSTRUCTIONS[op], kind) for op in collected]
+            if any(op.endswith("fma") for op in missing) and collected:
                 lacking = ", ".join(missing)
                 self.remarks.append(f"{kind} FLOPs are not told: {lacking} not collected")
-                continue
-            amounts = {op: self._apply(_INSTRUCTIONS[op]) for op in collected}
-            if any(amount.values is None for amount in amounts.values()):
-                self._note_rates(kind, [_INSTRUCTIONS[op] for op in collected])
-                continue
-            if missing:
-                self.remarks.append(f"{kind} FLOPs are a lower bound: no {', '.join(missing)}")
-            total = self._add_up(list(amounts.values()), [flops[op] for op in collected])
-            self._add_flops(kind, "vector", total, collected)
+            elif any(amount.values is None for amount in amounts):
+                self.remarks.append(f"{kind} {_RATES_ALONE}")
+            elif collected:
+                if missing:
+                    self.remarks.append(f"{kind} {LOWER_BOUND}: no {', '.join(missing)}")
+                self._add_up(f"flops_{kind}_vector", amounts, [flops[op] for op in collected])
 
     def derive_tensor_flops(self) -> None:
         """Sums by type of operands. A counter that overlaps with a wider one is not added."""
-        counters = _parse_tensor_counters(map(str, self.metrics.columns))
-        formulas = {
-            name: _flop_formulas(f"tensor {counter.type}", name)
-            for name, counter in counters.items()
+        parsed = map(parse_tensor_counter, map(str, self.metrics.columns))
+        counters = list(dict.fromkeys(filter(None, parsed)))  # some are there as rates, too
+        amounts = {
+            counter: self._apply([_Formula(counter.name)], f"tensor {counter.type}")
+            for counter in counters
         }
-        amounts = {name: self._apply(formulas[name]) for name in counters}
-        taken = _remove_overlaps(
-            [counter for name, counter in counters.items() if amounts[name].values is not None]
-        )
-        notes: list[str] = []
-        for kind in sorted({counter.type for counter in counters.values()}):
-            every = [counter for counter in counters.values() if counter.type == kind]
-            own = [counter for counter in every if amounts[counter.name].values is not None]
-            added = [counter for counter in taken if counter in own]
-            if not own:
-                self._note_rates(f"tensor {kind}", [formulas[counter.name] for counter in every])
-            wider = [c for counter in own for c in taken if c not in own and c.overlaps(counter)]
-            if wider:
-                name = wider[0].name
-                self.remarks.append(f"tensor {kind} is not told by itself: {name} counts it, too")
-            if added:
-                self._add_tensor_flops(kind, every, added, amounts)
-                notes += _note_added(kind, added)
-        self.remarks += notes
-
-    def _add_tensor_flops(
-        self,
-        kind: str,
-        every: Sequence[TensorCounter],
-        added: Sequence[TensorCounter],
-        amounts: Mapping[str, _Amount],
-    ) -> None:
-        """The sum of those that are added; a part that no kernel has makes it unknown."""
-        total = self._add_up([amounts[c.name] for c in added], [1] * len(added))
-        absent = [counter for counter in every if amounts[counter.name].values is None]
-        if any(not any(map(counter.overlaps, added)) for counter in absent):
-            total = total * float("nan")
-        parts = [counter.name for counter in _remove_overlaps([*added, *absent])]
-        self._add_flops(kind, "matrix", total, parts)
+        known = [counter for counter in counters if amounts[counter].values is not None]
+        taken = _remove_overlaps(known)
+        for kind in sorted({counter.type for counter in counters}):
+            every = [counter for counter in counters if counter.type == kind]
+            added = [counter for counter in taken if counter.type == kind]
+            absent = [counter for counter in every if counter not in known]
+            if absent == every and self._has_any(_Formula(counter.name) for counter in every):
+                self.remarks.append(f"tensor {kind} {_RATES_ALONE}")
+            # a part that no kernel has makes the sum unknown
+            if added and all(any(map(counter.overlaps, added)) for counter in absent):
+                parts = [amounts[counter] for counter in added]
+                self._add_up(f"flops_{kind}_matrix", parts, [1] * len(parts))
+                self.remarks += _note_halves(kind, added)
+        self.remarks += _note_partial([one for one in known if one not in taken], taken)
 
     def guess_tensor_flops(self) -> None:
         """From instructions, for kernels of chips that have no other counter, and only for these.
@@ -422,140 +361,93 @@ class _Deriver:
         if not names:
             return
         is_old = self.version < _FIRST_WITH_TENSOR_COUNTERS if self.version else None
-        is_unknown = ~self._has_tensor_flops()
-        guessed = self._apply(_flop_formulas("tensor fp16", _PIPE_TENSOR))
-        if is_old and guessed.values is not None and bool(is_unknown.any()):
-            guess = guessed.values.where(is_unknown) * _FLOPS_PER_TENSOR_INSTRUCTION
-            self._use(guessed)
+        is_known = self.metrics[names[0]] < 0  # none so far
+        for column in filter(lambda name: name.endswith("_matrix"), self.columns):
+            is_known |= self.columns[column].notna()
+        guessed = self._apply([_Formula(_PIPE_TENSOR)], "tensor fp16")
+        if is_old and guessed.values is not None and not is_known.all():
+            guess = guessed.values.mask(is_known) * _FLOPS_PER_TENSOR_INSTRUCTION
             so_far = self.columns.get("flops_fp16_matrix", guess)
-            self.columns["flops_fp16_matrix"] = so_far.fillna(guess)
+            self._add("flops_fp16_matrix", guessed._replace(values=so_far.fillna(guess)))
             self.remarks.append(_GUESS)
-            is_unknown &= guess.isna()
-        if bool((is_unknown & (self.metrics[names] > 0).any(axis=1)).any()):
+            is_known |= guess.notna()
+        if bool((~is_known & (self.metrics[names] > 0).any(axis=1)).any()):
             self.remarks.append(_ONLY_INSTRUCTIONS + _WHAT_TO_COLLECT[is_old])
 
     def derive_bytes(self) -> None:
         amounts = {column: self._apply(formulas) for column, formulas in _BYTES.items()}
         read, written = (amounts[f"dram_{way}_bytes"].values for way in ("read", "write"))
-        both = _Amount()
         if read is not None and written is not None:
-            both.fill(read + written, [])
-        amounts["dram_bytes"] = self._apply(_BYTES["dram_bytes"], both)
-        if amounts["dram_bytes"].values is None and not (read is None and written is None):
-            only = "no kernel has both reads and writes"
-            if read is None or written is None:
-                only = f"only {'writes' if read is None else 'reads'} were collected"
-            self.remarks.append(f"DRAM bytes are not told: {only}")
+            both = _Amount().fill(read + written)
+            amounts["dram_bytes"] = self._apply(_BYTES["dram_bytes"], amount=both)
+        elif amounts["dram_bytes"].values is None and (read is not None or written is not None):
+            only = "writes" if read is None else "reads"
+            self.remarks.append(f"DRAM bytes are not told: only {only} were collected")
         for column, amount in amounts.items():
-            self._add_amount(column, amount)
+            self._add(column, amount)
 
-    def note_missing(self, collected: Collection[str], unusable: Collection[str]) -> None:
+    def note_missing(self) -> None:
         """Notes on kinds of quantities that there are none of, and on L1 bytes of new chips."""
         if "counter_time_s" not in self.columns:
-            is_there = any(name.startswith("gpu__time_") or "cycles_elapsed" in name
-                           for name in unusable)  # fmt: skip
-            self.remarks.append(
-                f"{NO_TIME}: {_UNUSABLE if is_there else 'collect gpu__time_duration.sum'}"
-            )
-        for note, part, is_of in (
-            (NO_FLOPS, "flops_", _is_of_flops),
-            (NO_BYTES, "_bytes", _BYTE_NAMES.__contains__),
-        ):
-            if not any(part in name for name in self.columns):
-                is_there = any(map(is_of, collected))
-                self.remarks.append(f"{note}: {_UNUSABLE if is_there else _NOT_COLLECTED}")
-        has_bulk_copies = self.version is not None and self.version >= _FIRST_WITH_BULK_COPIES
-        if "l1_bytes" in self.columns and has_bulk_copies:
+            self.remarks.append(f"{NO_TIME}: collect gpu__time_duration.sum")
+        for note, part, word in ((NO_FLOPS, "flops_", "FLOPs"), (NO_BYTES, "_bytes", "bytes")):
+            is_explained = any(f"{word} are not told" in remark for remark in self.remarks)
+            if not is_explained and not any(part in name for name in self.columns):
+                self.remarks.append(f"{note}: no counter of them was collected")
+        if "l1_bytes" in self.columns and self.version >= _FIRST_WITH_BULK_COPIES:
             self.remarks.append(BULK_COPIES)
 
     # ------------------------------------------------------------ formulas of one quantity
 
-    def _apply(self, formulas: Iterable[Formula], amount: _Amount | None = None) -> _Amount:
-        """Of each row by the first formula whose metric has a value there."""
-        amount = amount or _Amount()
-        for formula in formulas:
-            scale = self._scale(formula.per) if formula.metric in self.names else None
-            if scale is None or (amount.values is not None and amount.values.notna().all()):
-                continue
-            values = self._floats(formula.metric) * formula.factor * scale
-            is_count = formula.per and formula not in _CYCLES
-            if is_count:  # less than one cannot be: the rate is in another unit than it says
-                values = values.round().mask((values > 0) & (values < 0.5))
-            clocks = self._cycles.metrics if formula.per == PER_CYCLE else []
-            amount.fill(values, [formula.metric, *clocks], formula.remark)
+    def _has_any(self, formulas: Iterable[_Formula]) -> bool:
+        return any(f.metric + per in self.names for f in formulas for per in ("", *_RATES))
+
+    def _apply(
+        self, formulas: Iterable[_Formula], kind: str = "", amount: _Amount = _NOTHING
+    ) -> _Amount:
+        """Of each row by the first formula whose metric has a value there; `kind` of FLOPs."""
+        for metric, factor, remark in formulas:
+            if metric in self.names:
+                amount = amount.fill(self._floats(metric) * factor, [metric], remark)
+            for per, words in _RATES.items():
+                clock, rate = self._clocks[per], f"{metric}{per}"
+                if rate in self.names and clock.values is not None:
+                    values = (self._floats(rate) * factor * clock.values).round()
+                    # less than one cannot be: the rate is in another unit than it says
+                    values = values.mask((values == 0) & (self.metrics[rate] > 0))
+                    of_kind = f"{kind} FLOPs are made from rates {words}" if kind else ""
+                    from_rate = remark or of_kind or f"from rates: {rate}"
+                    amount = amount.fill(values, [rate, *clock.metrics], from_rate)
         return amount
 
-    def _scale(self, per: str) -> pd.Series[float] | float | None:
-        """What makes an amount of a rate: seconds, cycles; None where these are not known."""
-        if per == PER_SECOND:
-            return self.columns.get("counter_time_s")
-        return self._cycles.values if per == PER_CYCLE else 1.0
-
     @cached_property
-    def _cycles(self) -> _Amount:
-        return self._apply(_CYCLES)
+    def _clocks(self) -> dict[str, _Amount]:
+        """What makes an amount of a rate: seconds and cycles, where these are known."""
+        time_s, cycles = self.columns.get("counter_time_s"), _NOTHING
+        for name in (f"{unit}__cycles_elapsed" for unit in ("smsp", "sm", "gpc")):
+            for metric in filter(self.names.__contains__, (f"{name}.avg", f"{name}.max")):
+                cycles = cycles.fill(self._floats(metric), [metric])
+            rate = f"{name}.avg.per_second"
+            if rate in self.names and time_s is not None:
+                cycles = cycles.fill(self._floats(rate) * time_s, [rate])
+        return {".per_second": _Amount(time_s), ".per_cycle_elapsed": cycles}
 
     def _floats(self, name: str) -> pd.Series[float]:
         return self.metrics[name].astype(float)
 
-    def _use(self, amount: _Amount) -> None:
-        """Keep the metrics and remarks of an amount that takes part in a quantity."""
-        for every, new in ((self.used, amount.metrics), (self.remarks, amount.remarks)):
-            every += [text for text in dict.fromkeys(new) if text not in every]
-
-    def _add_amount(self, column: str, amount: _Amount) -> None:
-        self._use(amount)
-        if amount.values is not None:
-            self.columns[column] = amount.values
-
-    def _add_up(self, amounts: Sequence[_Amount], factors: Sequence[int]) -> pd.Series[float]:
+    def _add_up(self, column: str, amounts: Sequence[_Amount], factors: Sequence[int]) -> None:
         """A weighted sum; a row with no value in one of them has no sum."""
-        for amount in amounts:
-            self._use(amount)
-        parts = [
-            amount.values * factor
-            for amount, factor in zip(amounts, factors, strict=True)
-            if amount.values is not None
-        ]
-        total = parts[0]
-        for other in parts[1:]:
+        pairs = zip(amounts, factors, strict=True)
+        total, *others = (one.values * factor for one, factor in pairs if one.values is not None)
+        for other in others:
             total = total + other
-        return total
+        metrics = tuple(name for amount in amounts for name in amount.metrics)
+        remarks = tuple(remark for amount in amounts for remark in amount.remarks)
+        self._add(column, _Amount(total, metrics, remarks))
 
-    def _add_flops(
-        self, kind: str, path: str, total: pd.Series[float], parts: Sequence[str]
-    ) -> None:
-        """A column that some row has a value in, or why there is none."""
-        if total.notna().any():
-            self.columns[f"flops_{kind}_{path}"] = total
-        else:
-            what = f"{'tensor ' * (path == 'matrix')}{kind} FLOPs"
-            self.remarks.append(f"{what} are not told: no kernel has all of {', '.join(parts)}")
-
-    # ------------------------------------------------------------ what is there
-
-    def _has_any(self, formulas: Iterable[Formula]) -> bool:
-        return any(formula.metric in self.names for formula in formulas)
-
-    def _has_tensor_flops(self) -> pd.Series[bool]:
-        """By row, whether any are known."""
-        import pandas as pd
-
-        known = [values for name, values in self.columns.items() if name.endswith("_matrix")]
-        return pd.DataFrame(dict(enumerate(known)), index=self.metrics.index).notna().any(axis=1)
-
-    def _note_rates(self, what: str, formulas: Iterable[Collection[Formula]]) -> None:
-        """Counters make no FLOPs if they are rates without time or cycles."""
-        rates = {one.per for those in formulas for one in those if one.metric in self.names}
-        lacking = [
-            word for per, word in _CLOCKS.items() if per in rates and self._scale(per) is None
-        ]
-        if lacking:
-            without = " or ".join(lacking)
-            self.remarks.append(f"{what} FLOPs are not told: rates without {without}")
-
-
-def _parse_version(compute_capability: str) -> tuple[int, int] | None:
-    """ "9.0" as (9, 0)."""
-    match = re.fullmatch(r"(\d+)\.(\d+)", compute_capability)
-    return (int(match[1]), int(match[2])) if match else None
+    def _add(self, column: str, amount: _Amount) -> None:
+        """A column that some row has a value in."""
+        self.used += amount.metrics
+        self.remarks += amount.remarks
+        if amount.values is not None and amount.values.notna().any():
+            self.columns[column] = amount.values

@@ -5,30 +5,36 @@ The kind is told by content: a name is no evidence.
 
 from __future__ import annotations
 
+import csv
 import re
+import subprocess
+import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from ridgeline.captures.capture import Capture, Counters, derive_capture, join_counters
 from ridgeline.captures.ncu_messages import ReadingLog
 from ridgeline.captures.ncu_tables import KERNEL_LINE, read_long, read_text, read_wide
+from ridgeline.captures.quantities import is_needed
 from ridgeline.captures.table import (
     DETAILS,
     GZIP_MARK,
     NSYS,
     REPORT,
-    OnBytes,
     Table,
-    explain_os_errors,
     find_encoding,
+    open_bytes,
     open_text,
     parse_header,
-    read_head,
 )
 from ridgeline.captures.traces import read_nsys, read_trace
 from ridgeline.errors import RidgelineError
+from ridgeline.machine.profilers import ncu_path
+from ridgeline.machine.system import SystemIO
 
 Part = Counters | Capture  # one file; a trace has nothing to join
 
@@ -41,9 +47,9 @@ def read_captures(paths: Sequence[Path]) -> list[Capture]:
     return captures
 
 
-def read_capture(path: Path, on_bytes: OnBytes | None = None) -> Capture:
-    """One file of any kind. `on_bytes` gets the bytes read so far and those of the file."""
-    part = read_part(path, on_bytes)
+def read_capture(path: Path) -> Capture:
+    """One file of any kind."""
+    part = read_part(path)
     return part if isinstance(part, Capture) else derive_capture(part)
 
 
@@ -69,71 +75,107 @@ def join_captures(parts: Sequence[Part]) -> tuple[list[Capture], list[RidgelineE
     return captures, refusals
 
 
-def read_part(path: Path, on_bytes: OnBytes | None = None) -> Part:
+def read_part(path: Path) -> Part:
     """One file, as far as it can be read without the other files of a capture."""
-    with explain_os_errors(path):
-        if path.exists() and not path.is_file() and not path.is_dir():  # it is read twice
-            raise RidgelineError(
-                f"{path} is a pipe or a device", hint="write it to a file and import that"
-            )
-        head = read_head(path)
-        if head.startswith(_REPORT_MARK):
-            return _read_report(path)
-        _refuse_binary(path, head)
-        text = head.decode(find_encoding(head), errors="replace").lstrip("\ufeff \t\r\n")
-        is_json = _JSON.match(text) is not None
-        if is_json and _TRACE.match(text):
-            return read_trace(path, on_bytes)
-        log = ReadingLog()
-        source = _find_table(path, log)
-        if isinstance(source, Table):
-            return _read_table(source, on_bytes)
-        if source is not None:
-            return read_text(path, log, on_bytes)
-        if log.messages:
-            raise log.refusal(path, "holds no kernels")
-        for pattern, problem, hint in _OTHERS:
-            if re.search(pattern, text, re.MULTILINE):
-                raise RidgelineError(f"{path} {problem}", hint=hint)
-        if is_json:
-            return read_trace(path, on_bytes)
-        raise RidgelineError(f"{path} is no capture that ridgeline knows", hint=_READS)
-
-
-def _read_table(table: Table, on_bytes: OnBytes | None = None) -> Part:
-    if table.header.kind == NSYS:
-        return read_nsys(table, on_bytes)
-    read = read_long if table.header.kind == DETAILS else read_wide
-    return read(table, on_bytes)
+    if path.exists() and not path.is_file():  # a pipe, which cannot be read twice
+        raise RidgelineError(
+            f"{path} is not a regular file", hint="name files; write what a pipe brings to a file"
+        )
+    with open_bytes(path) as stream:
+        head = stream.read(_HEAD)
+    if head.startswith(_REPORT_MARK):
+        return _read_report(path)
+    _refuse_binary(path, head)
+    text = head.decode(find_encoding(head), errors="replace").lstrip("\ufeff \t\r\n")
+    is_json = _JSON.match(text) is not None
+    if is_json and _TRACE.match(text):
+        return read_trace(path)
+    log = ReadingLog()
+    source = _find_table(path, log)
+    if isinstance(source, Table):
+        if source.header.kind == NSYS:
+            return read_nsys(source)
+        read = read_long if source.header.kind == DETAILS else read_wide
+        return read(source)
+    if source is not None:
+        return read_text(path, log)
+    if log.messages:
+        raise log.refusal(path, "holds no kernels")
+    for pattern, problem, hint in _OTHERS:
+        if re.search(pattern, text):
+            raise RidgelineError(f"{path} {problem}", hint=hint)
+    if is_json:
+        return read_trace(path)
+    raise RidgelineError(f"{path} is no capture that ridgeline knows", hint=_READS)
 
 
 def _find_table(path: Path, log: ReadingLog) -> Table | Path | None:
     """The first table, or the path of a text of kernels, whatever a program printed before it."""
-    lines = 0
     with open_text(path) as stream:
-        while line := stream.readline(_LONGEST_LINE):
+        for number, line in enumerate(stream):
             header = parse_header(line)
             if header is not None:
-                return Table(path=path, header=header, lines_before=lines, log=log)
+                return Table(path=path, header=header, lines_before=number, log=log)
             if ", Context " in line and len(line) < 2**14 and KERNEL_LINE.fullmatch(line):
                 return path
             log.add_line(line)
-            lines += line.endswith("\n")
     return None
 
 
-def _read_report(path: Path) -> Counters:
-    """The kernels of a report, by way of a raw table."""
-    from ridgeline.captures.ncu_rep import convert_report  # it is also run as a program
+_HEAD = 2**20  # bytes by which a file is known
+_REPORT_MARK = b"NVR\0"
+_SQLITE_MARK = b"SQLite format 3\0"
+_PACKED = (b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\0", GZIP_MARK)  # zip, zstd, …
+_READS = (
+    "ridgeline reads Nsight Compute's CSV (--csv --page raw or details), its text, the UI's export"
+    " and .ncu-rep; PyTorch and Kineto traces (.json, .json.gz); and the CSV of"
+    " nsys stats --report cuda_gpu_kern_sum, cuda_gpu_trace, cuda_kern_exec_sum or"
+    " cuda_kern_exec_trace"
+)
+_JSON = re.compile(r'\{\s*["}]|\[\s*[{\]]')  # and not `[rank0]: …` or `{'loss': 0.5}`
+_TRACE = re.compile(r'\[\s*\{[^{}]*"ph"|.*"traceEvents"', re.DOTALL)
+_OTHERS = (  # a pattern in the head, the problem, the hint; the first that is there
+    (r"\bInvocations\b", "is a summary of ncu (--print-summary), which is not read",
+     "ncu --import FILE.ncu-rep --csv --page raw > capture.csv"),
+    (r"Time ?\(%\)|Total Time|Total \(\w+\)|DurNonChild",
+     "is a table of nsys that is not the CSV of a kernel table",
+     "nsys stats --report cuda_gpu_kern_sum --format csv FILE.nsys-rep"),
+)  # fmt: skip
 
-    with path.open("rb") as report:
-        if report.read(2) == GZIP_MARK:  # NVIDIA's library, which alone reads it, does not unpack
-            raise RidgelineError(
-                f"{path} is a packed report", hint=f"unpack it: gunzip --keep {path.name}"
-            )
+
+def _refuse_binary(path: Path, head: bytes) -> None:
+    if not head.strip():
+        raise RidgelineError(f"{path} is empty", hint="capture or export it again")
+    if head.startswith(_PACKED):
+        raise RidgelineError(
+            f"{path} is packed, and only one layer of gzip is unpacked here", hint="unpack it"
+        )
+    if path.suffix in (".nsys-rep", ".qdrep") or head.startswith(_SQLITE_MARK):
+        raise RidgelineError(
+            f"{path} is a report of Nsight Systems, which only nsys can read",
+            hint=f"nsys stats --report cuda_gpu_trace --format csv {path.name} > kernels.csv, and"
+            " import that",
+        )
+
+
+# ---------------------------------------------------------------- binary reports
+
+TIME_LIMIT_S = 600
+INSTALL = "pip install ncu-report, or install Nsight Compute and put its ncu on the PATH"
+_OPTIONS = ("--csv", "--page", "raw", "--print-units", "base")
+_WRITE_TABLE = "import sys; from ridgeline.captures import read; read.write_table(sys.argv[1])"
+
+
+def _read_report(path: Path) -> Counters:
+    """The kernels of a report, by way of a raw table: only NVIDIA's library or ncu reads one.
+
+    The package ncu-report is used, or an installed ncu. The library runs in a process of its own,
+    since a damaged report may crash it. Each writes what `ncu --csv --page raw --print-units base`
+    prints, and that is read.
+    """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "report.csv"
-        convert_report(path, file)
+        _convert_report(path, file)
         try:
             table = _find_table(file, ReadingLog())
             assert isinstance(table, Table)
@@ -143,55 +185,122 @@ def _read_report(path: Path) -> Counters:
             raise RidgelineError(problem, hint=error.hint) from error
 
 
-_REPORT_MARK = b"NVR\0"
-_SQLITE_MARK = b"SQLite format 3\0"
-_ARCHIVES = (  # where the mark is
-    (0, b"PK\x03\x04", "a zip archive"),
-    (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
-    (257, b"ustar", "a tar archive"),
-    (0, b"\x28\xb5\x2f\xfd", "packed with zstd"),
-    (0, b"\x04\x22\x4d\x18", "packed with lz4"),
-    (0, b"BZh", "packed with bzip2"),
-    (0, b"\xfd7zXZ\0", "packed with xz"),
-    (0, GZIP_MARK, "packed twice"),
-)
-_READS = (
-    "ridgeline reads Nsight Compute's CSV (--csv --page raw or details), its text, the UI's export"
-    " and .ncu-rep; PyTorch and Kineto traces (.json, .json.gz); and the CSV of"
-    " nsys stats --report cuda_gpu_kern_sum, cuda_gpu_trace, cuda_kern_exec_sum or"
-    " cuda_kern_exec_trace"
-)
-_JSON = re.compile(r'\{\s*["}]|\[\s*[{\]]')  # and not `[rank0]: …` or `{'loss': 0.5}`
-_TRACE = re.compile(r'\[\s*\{[^{}]*"ph"|.*"traceEvents"', re.DOTALL)
-_LONGEST_LINE = 2**20  # characters that are looked at
-_KERNEL_SUM = "nsys stats --report cuda_gpu_kern_sum --format csv FILE.nsys-rep"
-_SUMMARY = "ncu --import FILE.ncu-rep --csv --print-summary per-kernel > summary.csv"
-_NSYS_JSON = r'\{\s*"(?:Time ?\(%\)|(?:Start|Duration|Total Time) ?\(\w+\))"\s*:'
-_OTHERS = (  # a pattern in the head, the problem, the hint; the first that is there
-    (r"^(?=.*\bMetric Name\b)(?=.*\bAverage\b).*\bInvocations\b",
-     "is a summary of ncu over all kernels together (--print-summary per-gpu)", _SUMMARY),
-    (r", Invocations [\d.,]+\s*$",
-     "is the text of a summary (ncu --print-summary), of which only the CSV is read", _SUMMARY),
-    (r"SKIPPED: .* does not contain .* data", "holds no kernels: nsys skipped the table",
-     "see that the program ran on the GPU: nsys profile --trace cuda,nvtx …"),
-    (_NSYS_JSON, "is JSON of nsys stats, of which only the CSV is read", _KERNEL_SUM),
-    (r"==\d+== (?:NVPROF is profiling|Profiling result)",
-     "is of nvprof, which ridgeline does not read",
-     "capture it with ncu --csv --page raw, or nsys profile and nsys stats"),
-    (r"Time ?\(%\)|Total Time|Total \(\w+\)|DurNonChild",
-     "is a table of nsys that is not the CSV of a kernel table", _KERNEL_SUM),
-)  # fmt: skip
-
-
-def _refuse_binary(path: Path, head: bytes) -> None:
-    if not head.strip():
-        raise RidgelineError(f"{path} is empty", hint="capture or export it again")
-    for at, mark, problem in _ARCHIVES:
-        if head.startswith(mark, at):
-            raise RidgelineError(f"{path} is {problem}", hint="unpack it and name the files in it")
-    if path.suffix in (".nsys-rep", ".qdrep") or head.startswith(_SQLITE_MARK):
+def _convert_report(path: Path, file: Path) -> None:
+    """Write a report as a raw table; one that cannot be read is refused."""
+    program = ncu_path(SystemIO())
+    if find_spec("ncu_report") is not None:
+        command = [sys.executable, "-P", "-c", _WRITE_TABLE, str(path.absolute())]
+    elif program is not None:
+        command = [program, "--import", str(path.absolute()), *_OPTIONS]
+    else:
         raise RidgelineError(
-            f"{path} is a report of Nsight Systems, which only nsys can read",
-            hint=f"nsys stats --report cuda_gpu_trace --format csv {path.name} > kernels.csv, and"
-            " import that",
+            f"nothing here can read the report {path}: Nsight Compute (ncu) was not found",
+            hint=INSTALL,
         )
+    problem = _run(command, file)
+    if problem or not file.stat().st_size:
+        raise RidgelineError(
+            f"{path} cannot be read: {problem or 'it holds no kernels'}",
+            hint="it is damaged, or of a later version than the reader: copy it again, update"
+            " ncu-report, or export it with ncu --import FILE --csv --page raw",
+        )
+
+
+def _run(command: list[str], file: Path) -> str:
+    """Have a program write the table; its error if it failed."""
+    try:
+        with file.open("wb") as out:
+            process = subprocess.run(
+                command, stdout=out, stderr=subprocess.PIPE, timeout=TIME_LIMIT_S,
+                stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+    except (subprocess.TimeoutExpired, OSError) as error:
+        return str(error)
+    if not process.returncode:
+        return ""
+    log = ReadingLog()
+    with file.open(errors="replace") as lines:  # ncu prints its errors there, too
+        for line in lines:
+            log.add_line(line)
+    errors = process.stderr.decode(errors="replace").strip().splitlines()
+    status = f"its reader ended with status {process.returncode}"
+    return [*log.errors[:1], *errors[-1:], status][0][:300]
+
+
+# ---------------------------------------------------------------- in a process of its own
+
+_REPORT_TEXTS = (
+    "device__attribute_display_name", "profiler__replayer_passes", "launch__stream_id",
+)  # fmt: skip
+_HEADER = ("ID", "Process ID", "Kernel Name", "Stream", "Block Size", "Grid Size", "CC",
+           "Id:Domain:Start/Stop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg")  # fmt: skip
+_RANGE_CELL = '"{}:{}:none:none:none:none:none:none"'
+
+
+def write_table(path: str) -> None:
+    """Print a report as a raw table, with ncu_report on the path."""
+    import ncu_report
+
+    actions = list(_actions(ncu_report.load_report(path)))
+    names = sorted({name for action in actions for name in action.metric_names() if _is_used(name)})
+    units = [next((m.unit() for a in actions if (m := _metric(a, name))), "") for name in names]
+    out = csv.writer(sys.stdout, quoting=csv.QUOTE_ALL)
+    if actions:
+        out.writerow([*_HEADER, *names])
+        out.writerow([*("" for _ in _HEADER), *units])
+    for number, action in enumerate(actions):
+        values = (_text(_metric(action, name)) for name in names)
+        out.writerow([*_identity(number, action), *values])
+
+
+def _actions(report: Any) -> Iterator[Any]:
+    """Every kernel of every range."""
+    for number in range(report.num_ranges()):
+        part = report.range_by_idx(number)
+        for index in range(part.num_actions()):
+            yield part.action_by_idx(index)
+
+
+def _is_used(name: str) -> bool:
+    return name in _REPORT_TEXTS or is_needed(name)
+
+
+def _metric(action: Any, name: str) -> Any:
+    """The metric if this kernel has it."""
+    metric = action.metric_by_name(name)
+    return metric if metric is not None and metric.has_value() else None
+
+
+def _text(metric: Any) -> str:
+    if metric is None:
+        return ""
+    value = metric.value()
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _identity(number: int, action: Any) -> list[str]:
+    sizes = [
+        f"({', '.join(_whole(action, f'launch__{what}_dim_{axis}') for axis in 'xyz')})"
+        for what in ("block", "grid")
+    ]
+    capability = ".".join(
+        _whole(action, f"device__attribute_compute_capability_{part}")
+        for part in ("major", "minor")
+    )
+    name = action.name(action.NameBase_DEMANGLED) or action.name()
+    stream = _whole(action, "launch__stream_id")
+    return [str(number), "", name, stream, *sizes, capability.strip("."), " ".join(_ranges(action))]
+
+
+def _whole(action: Any, name: str) -> str:
+    metric = _metric(action, name)
+    return str(int(metric.value())) if metric is not None else ""
+
+
+def _ranges(action: Any) -> Iterator[str]:
+    """The NVTX ranges around a launch, as Nsight Compute writes them."""
+    state = action.nvtx_state()
+    for identifier in state.domains() if state is not None else ():
+        domain = state.domain_by_id(identifier)
+        for name in (*domain.push_pop_ranges(), *domain.start_end_ranges()):
+            yield _RANGE_CELL.format(domain.name(), name)

@@ -9,15 +9,14 @@ import codecs
 import csv
 import gzip
 import io
-import os
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO, cast
+from typing import BinaryIO, TextIO, cast
 
 from ridgeline.captures.ncu_messages import ReadingLog
 from ridgeline.captures.normalise import parse_unit
@@ -25,27 +24,7 @@ from ridgeline.errors import RidgelineError
 
 GZIP_MARK = b"\x1f\x8b"
 _CHUNK = 2**20
-_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
-_BYTE_ORDER_MARKS = {
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
-OnBytes = Callable[[int, int], None]  # bytes read and bytes in all
-
-
-class _WatchedFile(io.FileIO):
-    """A file that reports how far it has been read."""
-
-    def __init__(self, path: Path, on_bytes: OnBytes | None) -> None:
-        super().__init__(path)
-        self._on_bytes, self._total = on_bytes, os.fstat(self.fileno()).st_size
-
-    def readinto(self, buffer: Any) -> int | None:
-        count = super().readinto(buffer)
-        if self._on_bytes is not None:
-            self._on_bytes(self.tell(), self._total)
-        return count
+BinaryFile = io.BufferedReader  # or what behaves like it
 
 
 @contextmanager
@@ -53,74 +32,45 @@ def explain_os_errors(path: Path) -> Iterator[None]:
     """Turn errors of the file system or of gzip into one that says what to do."""
     try:
         yield
-    except FileNotFoundError as error:
-        raise RidgelineError(f"there is no file {path}", hint="check the path") from error
-    except IsADirectoryError as error:
-        raise RidgelineError(f"{path} is a folder", hint="name the files in it") from error
-    except _DAMAGED as error:
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or "it is damaged or not whole"
         raise RidgelineError(
-            f"{path} cannot be unpacked: it is damaged or not whole", hint="copy it again"
-        ) from error
-    except OSError as error:
-        raise RidgelineError(
-            f"cannot read {path}: {error.strerror or error}", hint="check the file"
+            f"{path} cannot be read: {reason}", hint="check the path, or copy the file again"
         ) from error
 
 
 @contextmanager
-def open_bytes(path: Path, on_bytes: OnBytes | None = None) -> Iterator[io.BufferedReader[Any]]:
+def open_bytes(path: Path) -> Iterator[BinaryFile]:
     """The unpacked content of a file."""
-    with (
-        explain_os_errors(path),
-        io.BufferedReader(_WatchedFile(path, on_bytes), buffer_size=_CHUNK) as raw,
-    ):
-        if not raw.peek(2).startswith(GZIP_MARK):
-            yield raw
-            return
-        with gzip.GzipFile(fileobj=raw, mode="rb") as unpacked:
-            yield io.BufferedReader(cast(Any, unpacked), buffer_size=_CHUNK)
+    with explain_os_errors(path), io.BufferedReader(io.FileIO(path), _CHUNK) as raw:
+        is_packed = raw.peek(2).startswith(GZIP_MARK)
+        with gzip.GzipFile(fileobj=raw) if is_packed else nullcontext(raw) as stream:
+            yield cast(BinaryFile, stream)
 
 
 @contextmanager
-def open_text(path: Path, on_bytes: OnBytes | None = None) -> Iterator[TextIO]:
+def open_text(path: Path) -> Iterator[TextIO]:
     """The content as text; bytes without a meaning in its encoding are replaced."""
-    with open_bytes(path, on_bytes) as stream:
-        encoding = find_encoding(stream.peek(4))
-        text = io.TextIOWrapper(stream, encoding=encoding, errors="replace", newline="\n")
-        yield text
-        text.detach()
-
-
-def read_head(path: Path, size: int = _CHUNK) -> bytes:
-    """The first bytes of the content; as many as there are if its end is damaged."""
-    head = bytearray()
     with open_bytes(path) as stream:
-        try:
-            while len(head) < size and (part := stream.read1(2**16)):
-                head += part
-        except (*_DAMAGED, OSError):
-            if not head:
-                raise
-    return bytes(head[:size])
+        encoding = find_encoding(stream.peek(4))
+        yield io.TextIOWrapper(stream, encoding=encoding, errors="replace", newline="\n")
 
 
 def skip_lines(stream: TextIO | BinaryIO, count: int) -> None:
-    """Read past lines of any length in little memory."""
-    while count and (part := stream.readline(_CHUNK)):
-        count -= part[-1:] in ("\n", b"\n")
+    for _ in range(count):
+        stream.readline()
 
 
 def find_encoding(head: bytes) -> str:
     """By the byte order mark; UTF-8 without one."""
-    marks = _BYTE_ORDER_MARKS.items()
-    return next((name for mark, name in marks if head.startswith(mark)), "utf-8")
+    is_utf_16 = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return "utf-16" if is_utf_16 else "utf-8-sig"
 
 
 # ---------------------------------------------------------------- headers
 
 RAW, DETAILS, UI, TEXT = "ncu-raw", "ncu-details", "ncu-ui", "ncu-text"
 REPORT, KINETO, NSYS = "ncu-rep", "kineto", "nsys"
-WIDE = (RAW, UI)
 _DELIMITERS = (",", ";", "\t")
 _KERNEL_NAMES = (  # the fullest first
     "Original Demangled Name", "Demangled Name", "Kernel Name", "Function Name",
@@ -138,7 +88,6 @@ _TITLES = {  # of the texts of a launch, by the names that versions and the UI g
     "compute_capability": ("CC",),
     "passes": ("profiler__replayer_passes",),
 }
-INVOCATIONS, AVERAGE = "Invocations", "Average"  # of `ncu --print-summary`
 INSTANCES, COUNT, KERNEL_AVERAGES = "Instances", "Count", ("KAvg", "Kernel Avg")  # of nsys
 SAMPLE_ROWS = 400  # for the decimal mark
 _MARKS = (*_KERNEL_NAMES, "Metric Name", "Duration", "Total Time")
@@ -147,7 +96,6 @@ _TIME = re.compile(
     r"(?P<name>Total Time|Duration|Dur|Kernel Dur|KAvg|Kernel Avg)"
     r"(?:\s*[(\[](?P<unit>[a-z\u00b5\u03bc]*)[)\]])?"  # the micro sign and the Greek letter
 )
-_NSYS_UNITS = {"nsec": "ns", "usec": "us", "msec": "ms", "sec": "s"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,32 +131,26 @@ def parse_header(line: str) -> Header | None:
     if not any(mark in line for mark in _MARKS):
         return None
     line = line.rstrip("\r\n").lstrip("\ufeff")
-    starts = dict.fromkeys(start for start in (line.find('"ID"'), 0) if start >= 0)
-    for start in starts:
+    for start in {max(line.find('"ID"'), 0): None, 0: None}:
         for delimiter in _DELIMITERS:
-            header = _make_header(_split_line(line[start:], delimiter), delimiter)
-            if header is not None:
-                return header
+            with suppress(csv.Error):
+                header = _make_header(
+                    next(csv.reader([line[start:]], delimiter=delimiter)), delimiter
+                )
+                if header is not None:
+                    return header
     return None
 
 
-def parse_next_header(row: Sequence[str], delimiter: str) -> Header | None:
-    """The header of another table below the first, where files were put together."""
-    is_title = len(row) > 2 and row[0].strip() in ("ID", *_KERNEL_NAMES)
-    return _make_header(row, delimiter) if is_title else None
+def _is_header(row: Sequence[str]) -> bool:
+    """Whether another table begins below the first, where files were put together."""
+    return len(row) > 2 and row[0].strip() in ("ID", *_KERNEL_NAMES)
 
 
 def _make_header(cells: Sequence[str], delimiter: str) -> Header | None:
     names, units = zip(*(_split_unit(cell.strip()) for cell in cells), strict=True)
     kind = _find_kind(names, units)
     return Header(kind=kind, delimiter=delimiter, names=names, units=units) if kind else None
-
-
-def _split_line(line: str, delimiter: str) -> list[str]:
-    try:
-        return next(csv.reader([line], delimiter=delimiter), []) or [""]
-    except csv.Error:
-        return [""]
 
 
 def _split_unit(cell: str) -> tuple[str, str]:
@@ -219,15 +161,13 @@ def _split_unit(cell: str) -> tuple[str, str]:
     time = _TIME.fullmatch(cell)
     if time is None:
         return cell, ""
-    unit = _NSYS_UNITS.get(time["unit"], time["unit"] or "ns")
-    return time["name"], unit if parse_unit(unit) else "ns"
+    return time["name"], time["unit"] if parse_unit(time["unit"] or "?") else "ns"
 
 
 def _find_kind(names: Sequence[str], units: Sequence[str]) -> str | None:
     there = set(names)
     if "Metric Name" in there:
-        is_summary = {AVERAGE, INVOCATIONS} <= there and there & {*_KERNEL_NAMES}
-        return DETAILS if {"ID", "Metric Value"} <= there or is_summary else None
+        return DETAILS if {"ID", "Metric Value"} <= there else None
     if "Total Time" in there and INSTANCES in there and there & {"Name", *_KERNEL_NAMES}:
         return NSYS
     if {"Duration", "Name"} <= there and {"CorrId", "Corr ID", "GrdX"} & there:
@@ -253,12 +193,10 @@ class Table:
     lines_before: int  # the header
     log: ReadingLog = field(default_factory=ReadingLog)
 
-    def read_rows(
-        self, on_bytes: OnBytes | None = None, log: ReadingLog | None = None
-    ) -> Iterator[list[str]]:
+    def read_rows(self, log: ReadingLog | None = None) -> Iterator[list[str]]:
         """The rows below the header."""
         log = log or self.log
-        with open_text(self.path, on_bytes) as stream:
+        with open_text(self.path) as stream:
             skip_lines(stream, self.lines_before + 1)
             yield from _split_rows(log.drop_messages(stream), self.header.delimiter, log)
 
@@ -268,7 +206,7 @@ class Table:
 
 
 def _split_rows(lines: Iterator[str], delimiter: str, log: ReadingLog) -> Iterator[list[str]]:
-    """Rows of cells; a line that cannot be read is skipped."""
+    """Rows of cells, up to another table; a line that cannot be read is skipped."""
     reader = csv.reader(_drop_cut_line(lines, log), delimiter=delimiter)
     row: list[str] = []
     while True:
@@ -280,6 +218,9 @@ def _split_rows(lines: Iterator[str], delimiter: str, log: ReadingLog) -> Iterat
         except csv.Error:
             log.skipped += 1
         else:
+            if _is_header(row):
+                log.has_other_table = True
+                return
             yield row
 
 

@@ -1,7 +1,6 @@
 """Traces, which have the time of every kernel only: PyTorch's profiler (Kineto), nsys stats.
 
-A Kineto trace is JSON in Chrome's format. Events are decoded one by one, so that a trace of any
-size takes little memory. Durations are in microseconds.
+A Kineto trace is JSON in Chrome's format. Durations are in microseconds.
 
 Of `nsys stats --format csv`, cuda_gpu_kern_sum (gpukernsum in older versions) has a row per kernel
 with its number of launches; cuda_gpu_trace (gputrace) a row per launch, and copies between them.
@@ -16,20 +15,14 @@ import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any
 
-from ridgeline.captures.capture import (
-    Capture,
-    common_device,
-    make_time_capture,
-    note_several_devices,
-)
+from ridgeline.captures.capture import Capture, make_time_capture
 from ridgeline.captures.normalise import (
     NANOSECOND,
     Normaliser,
     parse_unit,
     read_dimensions,
-    read_launches,
     read_number,
     strip_groups,
     to_base_units,
@@ -40,7 +33,6 @@ from ridgeline.captures.table import (
     KERNEL_AVERAGES,
     KINETO,
     NSYS,
-    OnBytes,
     Table,
     open_text,
     read_cell,
@@ -51,77 +43,57 @@ from ridgeline.errors import RidgelineError
 
 _MICROSECOND = 1e-6
 _COPIES = ("gpu_memcpy", "gpu_memset", "memcpy", "memset")
-_CHUNK = 2**20
-_LONGEST = 2**24  # characters of one event
-_LONGEST_HEAD = 2**22  # characters before the events
-_START = re.compile(r'"traceEvents"\s*:\s*\[')
-_DEVICES = re.compile(r'"(?:device|compute)Properties"\s*:\s*(?=\[)')
-_BETWEEN = re.compile(r"[\s,]*")
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
-_NOT_WHOLE = "the trace is cut off or damaged: its end is missing"
 
 
-class _Device(NamedTuple):
-    """A GPU as the trace describes it."""
-
-    number: str
-    name: str = ""
-    capability: str = ""
-
-    @property
-    def label(self) -> str:
-        return f"{self.name} ({self.number})" if self.name else self.number
-
-
-def read_trace(path: Path, on_bytes: OnBytes | None = None) -> Capture:
+def read_trace(path: Path) -> Capture:
     """The kernels of a trace, in the order in which they ran."""
-    events, copies, kernels = _Events(), 0, []
-    with open_text(path, on_bytes) as stream:
-        for event in events.decode(stream):
-            copies += _category(event) in _COPIES
-            # the end of an event counts where it begins
-            if _category(event) == "kernel" and event.get("ph") != "E":
-                kernels.append(_read_kernel(event))
-    timed = [row for row in kernels if row["time_s"] >= 0]
-    if not events.has_list or not timed:
-        raise _refuse_trace(path, events, has_kernels=bool(kernels))
-    timed.sort(key=lambda row: row["start"])
-    devices = events.find_devices(row["number"] for row in timed)
-    for row in timed:
-        row["device"] = devices.get(row["number"] or next(iter(devices), ""), _Device("")).name
-    names = {device.name for device in devices.values() if device.name}
-    capabilities = {device.capability for device in devices.values() if device.capability}
+    content = _read_json(path)
+    events = content.get("traceEvents") if isinstance(content, dict) else content
+    if not isinstance(events, list):
+        raise RidgelineError(
+            f"{path} is JSON, but no trace: it has no traceEvents",
+            hint="export one with torch.profiler: profile.export_chrome_trace(FILE)",
+        )
+    categories = [_category(event) for event in events]
+    # the end of an event counts where it begins
+    kernels = [
+        _read_kernel(event)
+        for event, category in zip(events, categories, strict=True)
+        if category == "kernel" and event.get("ph") != "E"
+    ]
+    timed = sorted((row for row in kernels if row["time_s"] >= 0), key=lambda row: row["start"])
+    if not timed:
+        number = f"{len(events):,} event{'s' if len(events) != 1 else ''}"
+        duration = " that has a duration" if kernels else ""
+        raise RidgelineError(
+            f"{path} is a trace of {number} with no kernel of a GPU{duration} among them",
+            hint="profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+        )
+    devices = _read_devices(content)
+    rows = [{**row, **devices.get(row["device_number"], {})} for row in timed]
     left_out = {
         "kernels without a valid duration": len(kernels) - len(timed),
-        "copies and fills of memory, which are no kernels,": copies,
+        "copies and fills of memory, which are no kernels,": sum(map(categories.count, _COPIES)),
     }
-    return make_time_capture(
-        path,
-        KINETO,
-        timed,
-        device=common_device(names, capabilities),
-        compute_capability=capabilities.pop() if len(capabilities) == 1 else None,
-        notes=[
-            *note_several_devices([device.label for device in devices.values()]),
-            *(f"{what} are left out: {count:,}" for what, count in left_out.items() if count),
-            *[_NOT_WHOLE] * (not events.is_whole),
-        ],
-    )
+    notes = [f"{what} are left out: {count:,}" for what, count in left_out.items() if count]
+    return make_time_capture(path, KINETO, rows, notes)
 
 
-def _refuse_trace(path: Path, events: _Events, *, has_kernels: bool) -> RidgelineError:
-    number = f"{events.seen:,} event{'s' if events.seen != 1 else ''}"
-    missing = f"no kernel of a GPU{' that has a duration' if has_kernels else ''} among them"
-    if not events.has_list:
-        problem = "is JSON, but no trace: it has no traceEvents"
-        hint = "export one with torch.profiler: profile.export_chrome_trace(FILE)"
-    elif events.is_whole:
-        problem = f"is a trace of {number} with {missing}"
-        hint = "profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
-    else:
-        problem = f"is a trace that is damaged or cut off: {number} can be read, with {missing}"
-        hint = "copy or export it again"
-    return RidgelineError(f"{path} {problem}", hint=hint)
+def _read_json(path: Path) -> Any:
+    """The content of a trace; operators, which are most of a large one, are dropped at once."""
+
+    def drop_operator(item: dict[str, Any]) -> dict[str, Any] | None:
+        return item if "ph" not in item or _category(item) in ("kernel", *_COPIES) else None
+
+    with open_text(path) as stream:
+        text = stream.read()
+    try:  # a name may hold a tab
+        return json.loads(text, strict=False, object_hook=drop_operator)
+    except (ValueError, RecursionError) as error:
+        raise RidgelineError(
+            f"{path} is a trace that is damaged or cut off", hint="copy or export it again"
+        ) from error
 
 
 def _category(event: Any) -> str:
@@ -142,7 +114,7 @@ def _read_kernel(event: dict[str, Any]) -> dict[str, Any]:
         "stream": _read_text(details.get("stream", event.get("tid", ""))),
         "id": _read_text(details.get("correlation", "")),
         "process_id": _read_text(event.get("pid", "")),
-        "number": _read_text(details.get("device", "")),
+        "device_number": _read_text(details.get("device", "")),
     }
 
 
@@ -164,67 +136,16 @@ def _read_size(value: Any) -> str:
     return f"({', '.join(map(_read_text, value))})" if is_size else ""
 
 
-class _Events:
-    """Decodes the events of a stream, and the devices before them."""
-
-    def __init__(self) -> None:
-        self.seen = 0
-        self.has_list = self.is_whole = False
-        self.devices: dict[str, _Device] = {}  # by number
-
-    def decode(self, stream: TextIO) -> Iterator[Any]:
-        """Every event up to the end of their list, or up to one that is damaged."""
-        text, at = self._skip_to_events(stream), 0
-        decoder = json.JSONDecoder(strict=False)  # a name may hold a tab
-        while self.has_list:
-            at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr] # matches always
-            if text.startswith("]", at):
-                self.is_whole = True
-                return
-            try:
-                event, at = decoder.raw_decode(text, at)
-            except (ValueError, RecursionError):  # unfinished or damaged
-                more = stream.read(_CHUNK) if len(text) - at <= _LONGEST else ""
-                if not more:
-                    return
-                text, at = text[at:] + more, 0
-                continue
-            self.seen += 1
-            yield event
-
-    def _skip_to_events(self, stream: TextIO) -> str:
-        """The text from the first event on."""
-        text = stream.read(_CHUNK).lstrip("\ufeff \t\r\n")
-        if text.startswith("["):
-            self.has_list = True
-            return text[1:]
-        start = _START.search(text)
-        while start is None and len(text) < _LONGEST_HEAD and (more := stream.read(_CHUNK)):
-            text += more
-            start = _START.search(text)
-        if start is None:
-            return ""
-        self.has_list = True
-        self._read_devices(text[: start.start()])
-        return text[start.end() :]
-
-    def _read_devices(self, head: str) -> None:
-        start = _DEVICES.search(head)
-        try:
-            details = json.JSONDecoder().raw_decode(head, start.end())[0] if start else []
-            for position, one in enumerate(details):
-                parts = one.get("computeMajor"), one.get("computeMinor")
-                is_known = all(isinstance(part, int) for part in parts)
-                capability = f"{parts[0]}.{parts[1]}" if is_known else ""
-                number = _read_text(one.get("id", position))
-                self.devices[number] = _Device(number, _read_text(one["name"]), capability)
-        except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
-            self.devices = {}
-
-    def find_devices(self, numbers: Iterator[str]) -> dict[str, _Device]:
-        """The devices that kernels ran on; where these have no number, the only one there is."""
-        used = {n: self.devices.get(n, _Device(n)) for n in dict.fromkeys(numbers) if n}
-        return used or (self.devices if len(self.devices) == 1 else {})
+def _read_devices(content: Any) -> dict[str, dict[str, str]]:
+    """The GPUs that the trace describes, by number."""
+    described = content.get("deviceProperties") if isinstance(content, dict) else None
+    devices: dict[str, dict[str, str]] = {}
+    for one in described if isinstance(described, list) else ():
+        if isinstance(one, dict) and {"id", "name", "computeMajor", "computeMinor"} <= one.keys():
+            capability = _read_text(f"{one['computeMajor']}.{one['computeMinor']}")
+            device = {"device": _read_text(one["name"]), "compute_capability": capability}
+            devices[_read_text(one["id"])] = device
+    return devices
 
 
 # ---------------------------------------------------------------- nsys
@@ -234,85 +155,72 @@ _TIMES = ("Total Time", "Duration", "Dur", "Kernel Dur", *KERNEL_AVERAGES)
 _COPY = "[CUDA "
 _NEXT_REPORT = re.compile(r"Processing \[|\*\* ")  # nsys prints it above each table
 _DEVICE_NUMBER = re.compile(r" \(\d+\)$")  # behind the name of a device
+_MOST_LAUNCHES = 2**53  # of a row: a float holds whole numbers up to here
 
 
-def read_nsys(table: Table, on_bytes: OnBytes | None = None) -> Capture:
+def read_nsys(table: Table) -> Capture:
     """The kernels of the first kernel table in a file."""
-    header = table.header
-    samples = (zip(header.names, header.units, row, strict=False) for row in table.sample_rows())
-    normaliser = Normaliser.decide(sample for row in samples for sample in row)
-    rows = list(_NsysReader(table, normaliser.mark).read_kernels(on_bytes))
+    normaliser = Normaliser.decide(text for row in table.sample_rows() for text in row)
+    rows = list(_read_nsys_kernels(table, normaliser.mark))
     if not rows:
         raise table.log.refusal(
             table.path,
             "is a table of nsys without any kernel",
             "see that the program ran on the GPU: nsys profile --trace cuda,nvtx …",
         )
-    devices, names = (
-        list(dict.fromkeys(row[key] for row in rows if row[key]))
-        for key in ("device_and_number", "device")
-    )
-    notes = [*normaliser.notes(), *note_several_devices(devices), *table.log.notes()]
-    return make_time_capture(table.path, NSYS, rows, device=common_device(names), notes=notes)
+    notes = [*normaliser.notes(), *table.log.notes()]
+    return make_time_capture(table.path, NSYS, rows, notes)
 
 
-class _NsysReader:
-    """Rows of a table of nsys."""
+def _read_nsys_kernels(table: Table, mark: str) -> Iterator[dict[str, Any]]:
+    """Up to the next table: `nsys stats` puts calls and copies below."""
+    name = table.header.find(*_NAMES)
+    for row in table.read_rows():
+        if _is_next_table(row, mark):
+            return
+        kernel = _read_nsys_kernel(table, row, mark) if read_cell(row, name) else None
+        if kernel is None:
+            table.log.add_skipped(row)
+        elif not kernel["kernel"].startswith(_COPY):
+            yield kernel
 
-    def __init__(self, table: Table, mark: str) -> None:
-        self.table, self.header, self.mark = table, table.header, mark
-        self.name, self.time = self.header.find(*_NAMES), self.header.find(*_TIMES)
-        assert self.time is not None
-        self.is_average = self.header.names[self.time] in KERNEL_AVERAGES
-        self.instances = self.header.find(COUNT if self.is_average else INSTANCES)
-        unit = parse_unit(self.header.units[self.time] or "ns")
-        self.unit_s = unit[1] if unit else NANOSECOND
 
-    def read_kernels(self, on_bytes: OnBytes | None) -> Iterator[dict[str, Any]]:
-        """Up to the next table: `nsys stats` puts calls and copies below."""
-        for row in self.table.read_rows(on_bytes):
-            if self._is_next_table(row):
-                return
-            name = read_cell(row, self.name)
-            if name.startswith(_COPY):
-                continue
-            kernel = self._read_kernel(row, name) if name else None
-            if kernel is not None and not self.header.is_too_long(row):
-                yield kernel
-            else:
-                self.table.log.add_skipped(row)
+def _is_next_table(row: list[str], mark: str) -> bool:
+    """Whether another table begins: words of nsys, or titles without a number among them."""
+    are_titles = (text.strip() and math.isnan(read_number(text, mark)) for text in row)
+    return bool(_NEXT_REPORT.match(read_cell(row, 0))) or (len(row) > 2 and all(are_titles))
 
-    def _is_next_table(self, row: list[str]) -> bool:
-        """Whether another table begins: words of nsys, or titles without a number among them."""
-        if _NEXT_REPORT.match(read_cell(row, 0)):
-            return True
-        are_titles = (text.strip() and math.isnan(read_number(text, self.mark)) for text in row)
-        return len(row) > 2 and all(are_titles)
 
-    def _read_kernel(self, row: list[str], name: str) -> dict[str, Any] | None:
-        launches: int | None = 1
-        if self.instances is not None:
-            launches = read_launches(read_cell(row, self.instances), self.mark)
-        time_s = to_base_units(read_number(read_cell(row, self.time), self.mark), self.unit_s)
-        if launches is None or not 0 <= time_s < math.inf:
-            return None
-        return {
-            "kernel": name,
-            "time_s": time_s * launches if self.is_average else time_s,
-            "launches": launches,
-            "grid": self._read_size(row, "Grd", "GridXYZ"),
-            "block": self._read_size(row, "Blk", "BlockXYZ"),
-            "stream": strip_groups(self._read_text(row, "Strm")),
-            "id": strip_groups(self._read_text(row, "CorrId", "Corr ID")),
-            "process_id": strip_groups(self._read_text(row, "PID")),
-            "device_and_number": self._read_text(row, "Device", "DevId"),
-            "device": _DEVICE_NUMBER.sub("", self._read_text(row, "Device")),
-        }
+def _read_nsys_kernel(table: Table, row: list[str], mark: str) -> dict[str, Any] | None:
+    """A row of kernels; None of another line."""
+    header = table.header
+    time = header.find(*_TIMES)
+    assert time is not None
+    is_average = header.names[time] in KERNEL_AVERAGES
+    unit = parse_unit(header.units[time] or "ns")
+    time_s = to_base_units(read_number(read_cell(row, time), mark), unit[1] if unit else NANOSECOND)
+    instances = header.find(COUNT if is_average else INSTANCES)
+    launches = 1.0 if instances is None else read_number(read_cell(row, instances), mark)
+    is_count = 1 <= launches < _MOST_LAUNCHES and launches.is_integer()
+    if header.is_too_long(row) or not is_count or not 0 <= time_s < math.inf:
+        return None
 
-    def _read_size(self, row: list[str], prefix: str, together: str) -> str:
-        parts = [strip_groups(self._read_text(row, f"{prefix}{axis}")) for axis in "XYZ"]
-        whole = self._read_text(row, together)
-        return f"({', '.join(parts)})" if all(parts) else read_dimensions(whole)
+    def read(*names: str) -> str:
+        return read_cell(row, header.find(*names))
 
-    def _read_text(self, row: list[str], *names: str) -> str:
-        return read_cell(row, self.header.find(*names))
+    def read_size(prefix: str, together: str) -> str:
+        parts = [strip_groups(read(f"{prefix}{axis}")) for axis in "XYZ"]
+        return f"({', '.join(parts)})" if all(parts) else read_dimensions(read(together))
+
+    return {
+        "kernel": read(*_NAMES),
+        "time_s": time_s * launches if is_average else time_s,
+        "launches": launches,
+        "grid": read_size("Grd", "GridXYZ"),
+        "block": read_size("Blk", "BlockXYZ"),
+        "stream": strip_groups(read("Strm")),
+        "id": strip_groups(read("CorrId", "Corr ID")),
+        "process_id": strip_groups(read("PID")),
+        "device_number": read("Device", "DevId"),
+        "device": _DEVICE_NUMBER.sub("", read("Device")),
+    }

@@ -16,10 +16,9 @@ from ridgeline.store import ResultsFolder
 
 
 class OnProgress(Protocol):
-    """Hears which file is read, and how much of it has been."""
+    """Hears which file is read."""
 
     def start(self, what: str) -> None: ...
-    def update(self, what: str, done: int, total: int) -> None: ...
 
 
 @dataclass(slots=True)
@@ -41,7 +40,7 @@ def import_captures(
     for file in files:
         progress.start(file.name)
         try:
-            parts.append(read_part(file, lambda done, total: progress.update("", done, total)))
+            parts.append(read_part(file))
         except RidgelineError as error:
             errors.append(error)
     captures, refusals = join_captures(parts)

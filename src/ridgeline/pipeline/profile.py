@@ -17,9 +17,9 @@ from ridgeline.pipeline.cases import CaseRunner, NoProgress, ProgressListener, S
 from ridgeline.pipeline.count import count_run_task
 from ridgeline.pipeline.machine import DeviceTask, device_task
 from ridgeline.pipeline.stages import Stages
-from ridgeline.profile.metrics import AUTO
 from ridgeline.profile.profiling import Standby, need_counters, need_cuda, standing_by
 from ridgeline.profile.request import (
+    AUTO,
     Plan,
     Request,
     request_for_program,

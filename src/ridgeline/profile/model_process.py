@@ -29,7 +29,7 @@ from ridgeline.measure.measure_workload import build_stepper
 from ridgeline.measure.precision import choose_precision
 from ridgeline.measure.step import torch_settings
 from ridgeline.measure.worker import Task
-from ridgeline.profile.capture_cupti import CountedLaunches, CounterPlan, write_refusal
+from ridgeline.profile.counting import CountedLaunches, CounterPlan, write_refusal
 from ridgeline.profile.cupti import (
     Chip,
     Cupti,
@@ -40,23 +40,26 @@ from ridgeline.profile.cupti import (
     current_context,
     loaded_cupti,
 )
-from ridgeline.profile.metrics import choose_metrics
 from ridgeline.profile.op_ranges import OpRanges
 from ridgeline.profile.profile_step import (
     INSIDE,
+    KNOWN_WORK,
     Job,
+    copy_size,
     is_parent_gone,
     job_here,
+    load_known_work,
     profile_step,
+    run_known_work,
     wait_for,
 )
-from ridgeline.profile.self_test import PREFIX, copy_size, load_known_work, run_known_work
+from ridgeline.profile.request import choose_metrics
 from ridgeline.workloads import resolve
 
 BAD_INPUT = 2
 COMPILE_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"  # others are processes, which ncu waits for
 SMALL_SCALE = 2.0**7  # of the loss: gradients stay finite, and every step is taken
-SETUP = f"{PREFIX}setup"  # what the work of known size needs, beside it
+SETUP = f"{KNOWN_WORK}setup"  # what the work of known size needs, beside it
 SPARE_KERNELS = 64  # more than the step had when it was traced
 MOST_OF_MEMORY = 0.25  # of the host's that is free, for counters
 Step = Callable[[], Any]

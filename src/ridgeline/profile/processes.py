@@ -21,9 +21,8 @@ from pathlib import Path
 
 from ridgeline.captures.ncu_messages import WITHOUT, explain_failure
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.metrics import KINDS
 from ridgeline.profile.profile_step import JOB, REFUSED, Job
-from ridgeline.profile.request import Request
+from ridgeline.profile.request import KINDS, Request
 
 POLL_S = 0.02
 READY_S = 900.0  # for building and warming up a large model
@@ -187,28 +186,14 @@ def all_ended(sessions: Sequence[Session]) -> Iterator[None]:
             session.end()
 
 
-class NotMarkedError(RidgelineError):
-    """A program that ended well and never said where its step is."""
-
-
-def wait_loaded(sessions: Sequence[Session]) -> None:
-    """Until all have loaded what they need."""
-    _wait_until(sessions, "loaded")
-
-
-def wait_ready(sessions: Sequence[Session]) -> None:
-    """Until all have warmed up."""
-    _wait_until(sessions, "ready")
-
-
-def _wait_until(sessions: Sequence[Session], state: str) -> None:
-    """Until all have reached a state, or have refused; one that ends before has failed."""
+def wait_until(state: str, sessions: Sequence[Session]) -> None:
+    """Until all are loaded or ready, or have refused; one that ends before has failed."""
     end_s = time.monotonic() + READY_S
     while waiting := [one for one in sessions if not one.has_reached(state, REFUSED)]:
         for session in waiting:
             if session.has_ended and not session.has_reached(state, REFUSED):
                 if session.process.returncode == 0:
-                    raise NotMarkedError(
+                    raise RidgelineError(
                         "the program ended without a marked step",
                         hint="put `with ridgeline.profile_step():` around the step in its loop, "
                         f"which has to run at least {session.job.warmup + session.job.steps} times",

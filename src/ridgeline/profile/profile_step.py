@@ -1,8 +1,12 @@
-"""`profile_step`: marks the step that `ridgeline profile` is to look at.
+"""In a process that is profiled: the marked step, and before it work of known size.
 
-Without `ridgeline profile` around the program it does nothing. With it, the first marked steps are
-warm-up, one is looked at, and the program ends: nobody needs the rest. What is to be done is in a
-file that an environment variable names.
+`profile_step` marks the step that `ridgeline profile` is to look at. Without `ridgeline profile`
+around the program it does nothing. With it, the first marked steps are warm-up, one is looked at,
+and the program ends: nobody needs the rest. What is to be done is in a file that an environment
+variable names.
+
+Every process that counts first counts a copy and matrix products, so each profile brings its own
+proof: what the counters say over what is true must be near 1 (step_kernels.py).
 """
 
 from __future__ import annotations
@@ -11,8 +15,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -122,8 +126,6 @@ def _prepare(job: Job) -> None:
     if job.role != COUNTERS:
         wait_for(job, "go", after="ready")
         return
-    from ridgeline.profile.self_test import copy_size, load_known_work, run_known_work
-
     load_known_work(job.kinds)
     wait_for(job, "go", after="ready")
     run_known_work(job.kinds, copy_size())
@@ -224,3 +226,66 @@ def _nvtx(name: str) -> Iterator[None]:
         yield
     finally:
         nvtx.range_pop()
+
+
+# ---------------------------------------------------------------- work of known size
+
+KNOWN_WORK = "ridgeline:test:"
+SIDE = 2048  # of the matrices
+COPY_BYTES = (2**30, 2**28)  # read once and written once; the smaller one where memory is short
+SMALL_COPY_BYTES = 2**20
+NameRange = Callable[[str], AbstractContextManager[None]]
+
+
+def load_known_work(kinds: Sequence[str]) -> None:
+    """The same work unseen, so that libraries are loaded; of the copy, a small one."""
+    run_known_work(kinds, SMALL_COPY_BYTES, lambda name: nullcontext())
+
+
+def copy_size() -> int:
+    """Of the copy, as far as memory is free now; 0 for none."""
+    import torch
+
+    free_bytes, _ = torch.cuda.mem_get_info()
+    return next((size for size in COPY_BYTES if 4 * size < free_bytes), 0)
+
+
+def run_known_work(
+    kinds: Sequence[str], copy_bytes: int, name_range: NameRange | None = None
+) -> None:
+    """Copy, and multiply in fp32 and each of `kinds`, each in a range of its name."""
+    import torch
+
+    name_range = name_range or _profiled_range
+    torch.cuda.synchronize()
+    if copy_bytes:
+        source = torch.ones(copy_bytes // 4, device="cuda")
+        target = torch.empty_like(source)
+        torch.cuda.synchronize()
+        with name_range(f"{KNOWN_WORK}copy:{copy_bytes}"):
+            torch.neg(source, out=target)  # not copy_, which the copy engine does without a kernel
+            torch.cuda.synchronize()
+        del source, target
+    is_tf32_allowed = torch.backends.cuda.matmul.allow_tf32
+    for kind in dict.fromkeys(("fp32", *kinds)):
+        dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(kind, torch.float32)
+        matrix = torch.ones(SIDE, SIDE, device="cuda", dtype=dtype)
+        result = torch.empty_like(matrix)
+        torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
+        torch.cuda.synchronize()
+        with name_range(f"{KNOWN_WORK}product:{kind}"):
+            torch.mm(matrix, matrix, out=result)
+            torch.cuda.synchronize()
+    torch.backends.cuda.matmul.allow_tf32 = is_tf32_allowed
+    torch.cuda.empty_cache()
+
+
+@contextmanager
+def _profiled_range(name: str) -> Iterator[None]:
+    """A range that a profiler around the process listens to."""
+    import torch
+
+    torch.cuda.profiler.start()
+    with _nvtx(name):
+        yield
+    torch.cuda.profiler.stop()

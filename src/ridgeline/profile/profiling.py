@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,34 +20,38 @@ from typing import TYPE_CHECKING
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.profilers import has_cupti
 from ridgeline.measure.isolation import run_isolated
-from ridgeline.profile import self_test
-from ridgeline.profile.capture_cupti import CuptiCapture, check_fallback
-from ridgeline.profile.capture_ncu import NcuCapture, find_ncu
+from ridgeline.profile.counting import (
+    CuptiCapture,
+    NcuCapture,
+    check_fallback,
+    find_ncu,
+    read_refusal,
+)
 from ridgeline.profile.cupti import RefusedError
-from ridgeline.profile.metrics import CUPTI, NCU
 from ridgeline.profile.processes import (
-    NotMarkedError,
     OnProgress,
     Session,
     Workspace,
     all_ended,
-    wait_loaded,
-    wait_ready,
+    wait_until,
 )
 from ridgeline.profile.profile_step import TRACE, hold_parent_lock
-from ridgeline.profile.request import Plan, ProfiledStep, Request
+from ridgeline.profile.request import CUPTI, NCU, Plan, ProfiledStep, Request
 from ridgeline.profile.step_kernels import (
     TracedSteps,
     add_layers,
+    check_counters,
     check_phases,
+    compute_ratios,
+    doubt_ratios,
+    is_known_work,
     join_counters,
-    join_without_trace,
     read_traced_steps,
 )
 from ridgeline.store import writing
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 ShowPlan = Callable[[Plan], None]
 
@@ -99,44 +103,21 @@ def profile(
 def standing_by(request: Request, on_progress: OnProgress = lambda what: None) -> Iterator[Standby]:
     """Have the processes of a profile load what they need while the caller does something else."""
     with ExitStack() as stack:
-        folder = _new_folder(request.keep) if request.keep is not None else None
-        own = folder or stack.enter_context(_temporary_folder())
-        workspace = Workspace(request, own, on_progress)
+        if request.keep is not None:  # files of two profiles would be taken for one another's
+            with writing(request.keep, elsewhere="--keep DIR"):
+                request.keep.mkdir(parents=True, exist_ok=True)
+                folder = tempfile.mkdtemp(prefix="profile-", dir=request.keep)
+        else:
+            usual = Path(os.environ.get("TMPDIR") or "/tmp")
+            with writing(usual, elsewhere="TMPDIR=DIR in the environment"):
+                own = tempfile.TemporaryDirectory(prefix="ridgeline-", ignore_cleanup_errors=True)
+                folder = stack.enter_context(own)
+        workspace = Workspace(request, Path(folder), on_progress)
         standby = Standby(workspace)
-        stack.enter_context(hold_parent_lock(own))
+        stack.enter_context(hold_parent_lock(Path(folder)))
         stack.enter_context(all_ended(workspace.sessions))
         standby.start()
         yield standby
-
-
-@contextmanager
-def _temporary_folder() -> Iterator[Path]:
-    with ExitStack() as stack:
-        usual = Path(os.environ.get("TMPDIR") or "/tmp")
-        with writing(usual, elsewhere="TMPDIR=DIR in the environment"):
-            own = tempfile.TemporaryDirectory(prefix="ridgeline-", ignore_cleanup_errors=True)
-            folder = stack.enter_context(own)
-        yield Path(folder)
-
-
-def _new_folder(where: Path) -> Path:
-    """A folder of its own for each profile: files of two would be taken for one another's."""
-    with writing(where, elsewhere="--keep DIR"):
-        where.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix="profile-", dir=where))
-
-
-@contextmanager
-def _chain_errors(why: str) -> Iterator[None]:
-    """Add why CUPTI could not count to an error of Nsight Compute, if it was tried."""
-    try:
-        yield
-    except RidgelineError as error:
-        if not why:
-            raise
-        raise RidgelineError(
-            f"{error.problem}; CUPTI cannot count either: {why}", hint=error.hint
-        ) from error
 
 
 @dataclass(slots=True)
@@ -161,19 +142,19 @@ class Standby:
             return
         self.tracing = self.workspace.start("trace", TRACE)
         if request.uses_cupti:
-            self.capture = CuptiCapture.loading(self.workspace)
+            self.capture = CuptiCapture.load(self.workspace)
         elif isinstance(self.capture, NcuCapture) and not request.is_dry:
             self.capture.load()
         import pandas  # noqa: F401  while they load
 
     def wait_loaded(self) -> None:
         """Until nothing of it disturbs a measurement."""
-        wait_loaded(self.workspace.sessions)
-        if isinstance(self.capture, CuptiCapture) and (why := self.capture.refusal):
-            check_fallback(self.request.tool, why)
-            with _chain_errors(why):
+        wait_until("loaded", self.workspace.sessions)
+        if isinstance(self.capture, CuptiCapture):
+            why = read_refusal(self.capture.session.job)
+            if why:
                 self.capture = self._switch_to_ncu(why)
-            wait_loaded(self.workspace.sessions)
+                wait_until("loaded", self.workspace.sessions)
 
     def profile(
         self,
@@ -185,15 +166,8 @@ class Standby:
         if memory_bytes is not None:
             self.workspace.request = replace(self.request, memory_bytes=memory_bytes)
         from_s = time.monotonic()
-        try:
-            step = self._profile_marked(show_plan)
-        except NotMarkedError:
-            is_of_user = self.request.task is None and not self.request.is_dry
-            if not is_of_user or not isinstance(self.capture, NcuCapture):
-                raise
-            step = self._profile_unmarked(self.capture)
         return replace(
-            step,
+            self._trace_and_count(show_plan),
             taken_s=time.monotonic() - from_s,
             standby_s=from_s - self.started_s,
             warnings=tuple(self.workspace.warnings),
@@ -201,25 +175,27 @@ class Standby:
             tool_version=self.capture.version if self.capture is not None else "",
         )
 
-    def _profile_marked(self, show_plan: ShowPlan) -> ProfiledStep:
-        """A program whose step is marked: traced first, then counted."""
+    def _trace_and_count(self, show_plan: ShowPlan) -> ProfiledStep:
         from_s = time.monotonic()
         self.workspace.on_progress("getting ready")
         session = self.tracing or self.workspace.start("trace", TRACE)
         traced = self._trace(session)
         step = ProfiledStep(
-            kernels=join_counters(traced.kernels, [], traced.calls).kernels,
+            kernels=join_counters(traced.kernels, [], traced.calls),
             steps=self.request.steps,
             plan=None,
             step_time_s=traced.step_time_s,
             busy_s=traced.busy_s,
             copies=add_layers(traced.copies, traced.calls),
         )
-        ready_s = time.monotonic() - from_s
         try:
-            step = self._add_counters(step, traced, show_plan, ready_s)
-        except RefusedError as refused:
-            step = self._fall_back_to_ncu(str(refused), step, traced, show_plan)
+            step = self._add_counters(step, traced, show_plan, time.monotonic() - from_s)
+        except RefusedError as refused:  # ncu's processes have to load and warm up first
+            from_s = time.monotonic()
+            self.capture = self._switch_to_ncu(str(refused))
+            self.capture.begin()
+            self.capture.wait_ready()
+            step = self._add_counters(step, traced, show_plan, time.monotonic() - from_s)
         session.wait()
         check_phases(step.kernels, self.request.mode, is_marked=bool(traced.calls))
         return step
@@ -230,7 +206,7 @@ class Standby:
         if self.capture is not None:
             self.capture.begin()
             self.capture.wait_ready()
-        wait_ready([session])
+        wait_until("ready", [session])
         self.workspace.on_progress("tracing")
         session.go()
         session.wait_done()
@@ -242,61 +218,33 @@ class Standby:
         self, step: ProfiledStep, traced: TracedSteps, show_plan: ShowPlan, ready_s: float
     ) -> ProfiledStep:
         """With counters, unless none were requested, or only the plan."""
-        capture = self.capture
-        if capture is None:
+        if self.capture is None:
             return step
-        with _chain_errors(capture.not_by_cupti):
-            plan = capture.plan(traced, ready_s)
-            show_plan(plan)
-            if self.request.is_dry:
-                return replace(step, plan=plan)
-            from_s = time.monotonic()
-            captures = capture.count(plan, traced)
-            counted_s = time.monotonic() - from_s
-        step = replace(step, plan=plan, counted_s=counted_s)
-        return self._join(step, traced, captures)
-
-    def _fall_back_to_ncu(
-        self, why: str, step: ProfiledStep, traced: TracedSteps, show_plan: ShowPlan
-    ) -> ProfiledStep:
-        """By Nsight Compute, whose processes have to load and warm up first."""
+        plan = self.capture.plan(traced, ready_s)
+        show_plan(plan)
+        if self.request.is_dry:
+            return replace(step, plan=plan)
         from_s = time.monotonic()
-        check_fallback(self.request.tool, why)
-        with _chain_errors(why):
-            self.capture = self._switch_to_ncu(why)
-            self.capture.begin()
-            self.capture.wait_ready()
-        return self._add_counters(step, traced, show_plan, time.monotonic() - from_s)
+        captures = self.capture.count(plan, traced)
+        counted_s = time.monotonic() - from_s
+        ratios = compute_ratios(captures)
+        steps = [table[~is_known_work(table)].reset_index(drop=True) for table in captures]
+        kernels = join_counters(traced.kernels, steps, traced.calls)
+        self.workspace.warnings += [*doubt_ratios(ratios), *check_counters(kernels)]
+        return replace(step, plan=plan, counted_s=counted_s, kernels=kernels, ratios=ratios)
 
     def _switch_to_ncu(self, why: str) -> NcuCapture:
         """Nsight Compute, for what the process cannot count itself."""
         assert isinstance(self.capture, CuptiCapture)
+        check_fallback(self.request.tool, why)
         self.capture.session.end()
-        capture = NcuCapture.choose(self.workspace)
+        try:
+            capture = NcuCapture.choose(self.workspace)
+        except RidgelineError as error:
+            problem = f"{error.problem}; CUPTI cannot count either: {why}"
+            raise RidgelineError(problem, hint=error.hint) from error
         capture.not_by_cupti = why
         self.workspace.warnings.append(f"Nsight Compute counted, and not CUPTI: {why}")
         if not self.request.is_dry:
             capture.load()
         return capture
-
-    def _profile_unmarked(self, capture: NcuCapture) -> ProfiledStep:
-        """A program between cudaProfilerStart and Stop: counters alone, with their own times."""
-        joined = join_without_trace(capture.count_unmarked())
-        self.workspace.warnings += [
-            "kernels are not told apart by layer and phase, and their times are those under the "
-            "counters: mark the step with ridgeline.profile_step() for both",
-            *self_test.doubt_ratios({}),
-            *joined.check_counters(),
-        ]
-        return ProfiledStep(kernels=joined.kernels, plan=None)
-
-    def _join(
-        self, step: ProfiledStep, traced: TracedSteps, captures: Sequence[pd.DataFrame]
-    ) -> ProfiledStep:
-        """Joined with what was counted, which is tested and checked."""
-        ratios = self_test.compute_ratios(captures)
-        steps = [table[~self_test.is_known_work(table)] for table in captures]
-        tables = [table.reset_index(drop=True) for table in steps]
-        joined = join_counters(traced.kernels, tables, traced.calls)
-        self.workspace.warnings += [*self_test.doubt_ratios(ratios), *joined.check_counters()]
-        return replace(step, kernels=joined.kernels, ratios=ratios)

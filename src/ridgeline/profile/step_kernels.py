@@ -5,7 +5,7 @@ kernels, and no counter sees them. A copy of a tensor in the same order and type
 Bytes are those of the device's memory: a copy within it reads and writes.
 
 Trace and counters have the same operators, by number. Within an operator kernels follow in the same
-order. Where nothing is numbered (compiled code, a program without marks) the whole sequences are
+order. Where nothing is numbered (compiled code) the whole sequences are
 laid side by side by the names of the kernels, of which profilers agree on the function's own name
 only.
 """
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.captures.capture import TEXTS
 from ridgeline.errors import RidgelineError
-from ridgeline.profile.profile_step import Job
+from ridgeline.profile.profile_step import KNOWN_WORK, SIDE, Job
 from ridgeline.tracing import RANGE
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _LAUNCHES = ("cuda_runtime", "cuda_driver")
 _COPY_TYPES = {"kind": str, "time_s": float, "start_s": float, "moved_bytes": float, "index": int}
 _KERNEL_COLUMNS = ("kernel", "time_s", "start_s", "grid", "block", "stream", "index")
 _BY = ("kind", "layer", "phase", "op")
-_AMOUNTS = ("launches", "time_s", "moved_bytes")
+AMOUNTS = ("launches", "time_s", "moved_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class Events:
             for event in self._whole
             if event.get("cat") in _LAUNCHES and "correlation" in (event.get("args") or {})
         }
-        self._operators = _Operators(self._whole)
+        self._spans = _find_spans(self._whole)
 
     @classmethod
     def read(cls, path: Path) -> Events:
@@ -146,14 +146,11 @@ class Events:
 
         rows = []
         for event in self._whole:
-            if event.get("cat") not in _COPIES:
-                continue
             name = str(event.get("name", ""))
-            sides = 2 if event["cat"] == _COPIES[0] and _WITHIN in name else 1
-            size = int((event.get("args") or {}).get("bytes") or 0)
-            rows.append(
-                {"kind": name, "moved_bytes": sides * size, **self._time_and_operator(event)}
-            )
+            if event.get("cat") in _COPIES:
+                sides = 2 if event["cat"] == _COPIES[0] and _WITHIN in name else 1
+                size = sides * int((event.get("args") or {}).get("bytes") or 0)
+                rows.append({"kind": name, "moved_bytes": size, **self._time_and_operator(event)})
         return pd.DataFrame(rows, columns=list(_COPY_TYPES)).astype(_COPY_TYPES)
 
     def _time_and_operator(self, event: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,11 +158,33 @@ class Events:
         return {
             "time_s": 1e-6 * float(event.get("dur", 0.0)),
             "start_s": 1e-6 * float(event["ts"]),
-            "index": NOWHERE if launch is None else self._operators.find_around(launch),
+            "index": NOWHERE if launch is None else self._find_operator(launch),
         }
+
+    def _find_operator(self, launch: Mapping[str, Any]) -> int:
+        """The operator in which a launch happened; those of a thread do not overlap."""
+        spans = self._spans.get((launch.get("pid"), launch.get("tid")), [])
+        moment = float(launch["ts"])
+        before = bisect_right(spans, moment, key=lambda span: span[0]) - 1
+        is_inside = before >= 0 and moment <= spans[before][1]
+        return spans[before][2] if is_inside else NOWHERE
 
     def _launch_of(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
         return self._launches.get((event.get("args") or {}).get("correlation"))
+
+
+def _find_spans(
+    events: Iterable[Mapping[str, Any]],
+) -> dict[tuple[Any, Any], list[tuple[float, float, int]]]:
+    """Start, end and number of every operator, by thread."""
+    spans = defaultdict(list)
+    for event in events:
+        name = str(event.get("name", ""))
+        if event.get("cat") == "user_annotation" and name.startswith(RANGE):
+            start, number = float(event["ts"]), int(name.removeprefix(RANGE))
+            end = start + float(event.get("dur", 0.0))
+            spans[event.get("pid"), event.get("tid")].append((start, end, number))
+    return {thread: sorted(those) for thread, those in spans.items()}
 
 
 def _format_size(value: Any) -> str:
@@ -173,32 +192,10 @@ def _format_size(value: Any) -> str:
     return f"({', '.join(map(str, value))})" if isinstance(value, list) else ""
 
 
-class _Operators:
-    """The ranges of operators, thread by thread; they do not overlap on a thread."""
-
-    def __init__(self, events: Iterable[Mapping[str, Any]]) -> None:
-        spans: dict[tuple[Any, Any], list[tuple[float, float, int]]] = defaultdict(list)
-        for event in events:
-            name = str(event.get("name", ""))
-            if event.get("cat") == "user_annotation" and name.startswith(RANGE):
-                start, number = float(event["ts"]), int(name.removeprefix(RANGE))
-                end = start + float(event.get("dur", 0.0))
-                spans[event.get("pid"), event.get("tid")].append((start, end, number))
-        self._spans = {thread: sorted(those) for thread, those in spans.items()}
-
-    def find_around(self, launch: Mapping[str, Any]) -> int:
-        """The operator in which a launch happened."""
-        spans = self._spans.get((launch.get("pid"), launch.get("tid")), [])
-        moment = float(launch["ts"])
-        before = bisect_right(spans, moment, key=lambda span: span[0]) - 1
-        is_inside = before >= 0 and moment <= spans[before][1]
-        return spans[before][2] if is_inside else NOWHERE
-
-
 def sum_copies(copies: pd.DataFrame, steps: int) -> pd.DataFrame:
     """Those of one step, on average over several; what is alike in an operator is one row."""
     table = copies.assign(launches=1.0).astype(dict.fromkeys(_BY, str))
-    return (table.groupby(list(_BY), sort=False)[list(_AMOUNTS)].sum() / steps).reset_index()
+    return (table.groupby(list(_BY), sort=False)[list(AMOUNTS)].sum() / steps).reset_index()
 
 
 # ---------------------------------------------------------------- names of kernels
@@ -276,42 +273,27 @@ def _last_identifier(mangled: str, is_nested: bool) -> str:
 # ---------------------------------------------------------------- joined with counters
 
 _INDEX = re.compile(rf"{RANGE}(\d+)")
-_WITHOUT_TRACE = (  # columns of a capture that stands in for the trace, beside its FLOPs
-    "kernel", "grid", "block", "stream", "counter_time_s", "dram_bytes", "dram_read_bytes",
-    "dram_write_bytes", "l2_bytes", "l1_bytes",
-)  # fmt: skip
 _NOT_COUNTERS = frozenset({"kernel", "launches", "time_s", *TEXTS})
 LEAST_KNOWN = 0.98  # of the kernel time, with counters
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinedKernels:
-    """The kernels of a step with all that is known of each."""
-
-    kernels: pd.DataFrame
-    extra: int = 0  # kernels that were counted and are not in the step
-
-    def check_counters(self) -> list[str]:
-        """Notes on kernels of the step that could not be counted; nothing known is an error."""
-        kernels = self.kernels
-        total_s = float(kernels["time_s"].sum())
-        counters = [n for n in kernels if str(n).startswith("flops_") or n == "dram_bytes"]
-        known = kernels[counters].notna().all(axis=1) if counters else kernels["time_s"].isna()
-        share = float(kernels.loc[known, "time_s"].sum()) / total_s if total_s else 0.0
-        if share == 0.0:
-            raise RidgelineError(
-                "none of the counted kernels is one of the step",
-                hint="the step launches other kernels each time: is there an autotuner in it?",
-            )
-        if share < LEAST_KNOWN:
-            return [
-                f"kernels with {1 - share:.1%} of the kernel time have no counters: the step "
-                "launched other kernels when it was counted; sums are too low by about that share"
-            ]
-        if self.extra:
-            extra = "1 kernel was" if self.extra == 1 else f"{self.extra} kernels were"
-            return [f"{extra} counted that the timed step did not launch"]
+def check_counters(kernels: pd.DataFrame) -> list[str]:
+    """Notes on kernels of the step that could not be counted; nothing known is an error."""
+    total_s = float(kernels["time_s"].sum())
+    counters = [n for n in kernels if str(n).startswith("flops_") or n == "dram_bytes"]
+    known = kernels[counters].notna().all(axis=1) if counters else kernels["time_s"].isna()
+    share = float(kernels.loc[known, "time_s"].sum()) / total_s if total_s else 0.0
+    if share == 0.0:
+        raise RidgelineError(
+            "none of the counted kernels is one of the step",
+            hint="the step launches other kernels each time: is there an autotuner in it?",
+        )
+    if share >= LEAST_KNOWN:
         return []
+    return [
+        f"kernels with {1 - share:.1%} of the kernel time have no counters: the step "
+        "launched other kernels when it was counted; sums are too low by about that share"
+    ]
 
 
 def check_phases(kernels: pd.DataFrame, mode: str, *, is_marked: bool) -> None:
@@ -327,32 +309,19 @@ def check_phases(kernels: pd.DataFrame, mode: str, *, is_marked: bool) -> None:
         )
 
 
-def join_without_trace(captures: Sequence[pd.DataFrame]) -> JoinedKernels:
-    """Counters of every group beside those of the first, with whichever time was counted."""
-    first = captures[0]
-    flops = [str(name) for name in first if str(name).startswith("flops_")]
-    columns = [name for name in (*_WITHOUT_TRACE, *flops) if name in first]
-    joined = join_counters(first[columns].assign(index=NOWHERE, start_s=0.0), captures[1:], [])
-    kernels = joined.kernels
-    timed = kernels.assign(time_s=kernels.get("counter_time_s"), time_source="counter")
-    return JoinedKernels(kernels=timed, extra=joined.extra)
-
-
 def join_counters(
     trace: pd.DataFrame, captures: Sequence[pd.DataFrame], calls: Sequence[Mapping[str, Any]]
-) -> JoinedKernels:
-    """Counters of every group beside the kernels of the trace.
+) -> pd.DataFrame:
+    """The kernels of a step with all that is known of each: counters beside those of the trace.
 
     Without calls kernels have no numbers: the whole sequences are one operator.
     """
     table = trace.drop(columns=["start_s"]).reset_index(drop=True)
-    extra = 0
     for capture in captures:
-        rows, left = _match_rows(trace, capture, has_numbers=bool(calls))
+        rows = _match_rows(trace, capture, has_numbers=bool(calls))
         table = _add_counters(table, capture, rows)
-        extra = max(extra, left)
     table = add_layers(table, calls).assign(launches=1, time_source="profiler")
-    return JoinedKernels(kernels=table.drop(columns=["index"]), extra=extra)
+    return table.drop(columns=["index"])
 
 
 def _add_counters(table: pd.DataFrame, capture: pd.DataFrame, rows: list[int]) -> pd.DataFrame:
@@ -385,10 +354,8 @@ def operator_number(nvtx: str) -> int:
     return int(match[1]) if match else NOWHERE
 
 
-def _match_rows(
-    trace: pd.DataFrame, capture: pd.DataFrame, *, has_numbers: bool
-) -> tuple[list[int], int]:
-    """For every kernel of the trace the row of the capture that counted it, and those left over."""
+def _match_rows(trace: pd.DataFrame, capture: pd.DataFrame, *, has_numbers: bool) -> list[int]:
+    """For every kernel of the trace the row of the capture that counted it, or -1."""
     numbers = map(operator_number, capture["nvtx"]) if has_numbers else [NOWHERE] * len(capture)
     theirs, ours = defaultdict(list), defaultdict(list)
     for row, number in enumerate(numbers):
@@ -400,7 +367,7 @@ def _match_rows(
     for number, rows in ours.items():
         for row, other in _pair_rows(rows, theirs.get(number, []), *names):
             matched[row] = other
-    return matched, len(capture) - sum(row >= 0 for row in matched)
+    return matched
 
 
 def _pair_rows(
@@ -416,3 +383,47 @@ def _pair_rows(
         for block in matcher.get_matching_blocks()
         for step in range(block.size)
     ]
+
+
+# ---------------------------------------------------------------- work of known size
+
+TOLERANCE = 0.05
+PRODUCT_FLOPS = 2 * SIDE**3
+
+
+def is_known_work(kernels: pd.DataFrame) -> pd.Series:
+    """Which rows of a capture belong to the test."""
+    return kernels["nvtx"].str.contains(KNOWN_WORK, regex=False)
+
+
+def compute_ratios(captures: Sequence[pd.DataFrame]) -> dict[str, float]:
+    """Counted over true, for every quantity that some capture counted."""
+    ratios: dict[str, float] = {}
+    for kernels in captures:
+        tested = kernels[is_known_work(kernels)]
+        for name, rows in tested.groupby(tested["nvtx"].str.extract(f"{KNOWN_WORK}([^/ ]+)")[0]):
+            what, _, detail = str(name).partition(":")
+            if what == "copy" and "dram_bytes" in rows:
+                ratios["copy"] = float(rows["dram_bytes"].sum(min_count=1)) / (2 * int(detail))
+            elif what == "product":
+                counted = _product_flops(rows, detail)
+                if counted is not None:  # several groups may hold parts of it
+                    so_far = ratios.get(f"product {detail}", 0.0)
+                    ratios[f"product {detail}"] = so_far + counted / PRODUCT_FLOPS
+    return {name: ratio for name, ratio in ratios.items() if ratio == ratio}
+
+
+def _product_flops(rows: pd.DataFrame, kind: str) -> float | None:
+    column = "flops_fp32_vector" if kind == "fp32" else f"flops_{kind}_matrix"
+    return float(rows[column].sum(min_count=1)) if column in rows else None
+
+
+def doubt_ratios(ratios: Mapping[str, float]) -> list[str]:
+    """A warning wherever these counters are used; empty if they can be trusted."""
+    if not ratios:
+        return ["the counters were not tested: no work of known size was seen"]
+    wrong = {name: ratio for name, ratio in ratios.items() if abs(ratio - 1) > TOLERANCE}
+    if not wrong:
+        return []
+    words = ", ".join(f"{name}: {ratio:.3f} of the truth" for name, ratio in wrong.items())
+    return [f"these counters are off by more than {TOLERANCE:.0%} on work of known size: {words}"]

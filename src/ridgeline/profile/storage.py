@@ -14,8 +14,7 @@ from ridgeline.measure.worker import Task, measure_task, run_request
 from ridgeline.profile.processes import OnProgress
 from ridgeline.profile.profiling import Standby, need_cuda, profile
 from ridgeline.profile.request import Plan, ProfiledStep, Request, request_for_run
-from ridgeline.profile.self_test import doubt_ratios
-from ridgeline.profile.step_kernels import sum_copies
+from ridgeline.profile.step_kernels import AMOUNTS, doubt_ratios, sum_copies
 from ridgeline.provenance import collect
 from ridgeline.records import (
     CaptureRequest,
@@ -240,8 +239,7 @@ def _average_kernels(kernels: pd.DataFrame, steps: int) -> pd.DataFrame:
 
 
 def _total_copies(copies: pd.DataFrame) -> CopyTotals:
-    names = ("launches", "time_s", "moved_bytes")
-    return CopyTotals(**{name: float(copies[name].sum()) for name in names})
+    return CopyTotals(**{name: float(copies[name].sum()) for name in AMOUNTS})
 
 
 def _time_share(kernels: pd.DataFrame, is_known: pd.Series) -> float:

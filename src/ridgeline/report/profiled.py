@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.profile.metrics import TOOL_NAMES
-from ridgeline.profile.self_test import TOLERANCE
+from ridgeline.profile.request import TOOL_NAMES
+from ridgeline.profile.step_kernels import TOLERANCE
 from ridgeline.records import ProfileSummary
 from ridgeline.report.executed import flops_by_roof
 from ridgeline.report.stored import COUNTERS, TIME

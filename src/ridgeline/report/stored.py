@@ -13,7 +13,7 @@ from ridgeline.captures.capture import sources_of
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.datasheets import datasheet_for, find_published_roofs
 from ridgeline.machine.passport import Passport, Passports
-from ridgeline.profile.metrics import TIERS
+from ridgeline.profile.request import TIERS
 from ridgeline.records import RECOMPUTE, CaptureRequest, CountRequest, RunRequest, RunResult
 from ridgeline.roofline.roofs import Roofs, datasheet_roofs, device_name, measured_roofs
 from ridgeline.store import (
