@@ -9,9 +9,17 @@ import numpy as np
 import pytest
 
 from ridgeline.machine import ceilings_cpu, cpu_kernels
-from ridgeline.machine.ceilings_cpu import CpuCeilings, Plan
-from ridgeline.machine.cpu_kernels import BuildError, Compiler, Kernels, Probe, Span, find_compiler
-from ridgeline.machine.cpu_threads import Team, Watch, Worker
+from ridgeline.machine.ceilings_cpu import CpuCeilings, Plan, Watch
+from ridgeline.machine.cpu_kernels import (
+    BuildError,
+    Compiler,
+    Kernels,
+    Probe,
+    Span,
+    Team,
+    Worker,
+    find_compiler,
+)
 from ridgeline.machine.passport import ONE_CORE
 from ridgeline.machine.system import Limits
 from ridgeline.sensors.cpu import RaplMeter
@@ -95,18 +103,6 @@ def test_without_a_compiler_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch
     )
 
 
-def test_without_torch_products_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ceilings_cpu, "import_torch", lambda: None)
-
-    product = ceilings_cpu.find_best_product("fp32", 0.0)
-
-    assert product is not None
-    probe, how = product
-    assert how.startswith("numpy.matmul ")
-    assert probe() > 0
-    assert ceilings_cpu.find_best_product("bf16", 0.0) is None
-
-
 def test_bf16_products_only_with_their_instructions() -> None:
     assert not ceilings_cpu.has_bf16_instructions("flags : avx512f fma")
     assert ceilings_cpu.has_bf16_instructions("flags : avx512f avx512_bf16")
@@ -180,9 +176,10 @@ def test_a_rate_is_all_work_over_the_whole_time() -> None:
         ) -> Span:
             return Span(start_s=worker.index, end_s=worker.index + 3.0, work=8.0 * passes)
 
+    fake: Any = Fake()
     with Team([0, 0], 4096) as team:
-        assert Probe(team, Fake(), "memory_read", threads=2, size_bytes=4096)() == 16.0 / 4.0
-        assert Probe(team, Fake(), "memory_read", threads=1, size_bytes=4096)() == 8.0 / 3.0
+        assert Probe(team, fake, "memory_read", threads=2, size_bytes=4096)() == 16.0 / 4.0
+        assert Probe(team, fake, "memory_read", threads=1, size_bytes=4096)() == 8.0 / 3.0
 
 
 def test_an_error_in_a_thread_reaches_the_caller() -> None:

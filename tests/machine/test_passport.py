@@ -21,6 +21,7 @@ from ridgeline.machine.compare import (
     drift,
     label,
 )
+from ridgeline.machine.cpu import Cpu
 from ridgeline.machine.datasheets import find_published_roofs
 from ridgeline.machine.describe import Description
 from ridgeline.machine.passport import Ceiling, Missing, Passport, Passports, peaks, read_passport
@@ -113,12 +114,13 @@ def test_nothing_is_compared_with_zero() -> None:
 
 
 def test_a_clock_that_moves_by_itself_is_no_setting() -> None:
-    gpus = (Gpu(clock_hz=345e6, max_clock_hz=1980e6), Gpu(clock_hz=1980e6, max_clock_hz=2e9))
-    before, after = (
-        replace(passport(roof(1.0)), description=Description(gpus=(gpu,))) for gpu in gpus
+    cpus = (
+        Cpu(current_clock_hz=345e6, max_clock_hz=1980e6),
+        Cpu(current_clock_hz=1980e6, max_clock_hz=2e9),
     )
+    before, after = (replace(passport(roof(1.0)), description=Description(cpu=cpu)) for cpu in cpus)
     assert changed_settings(before, after) == [
-        "description.gpus.0.max_clock_hz: 1980000000.0 → 2000000000.0"
+        "description.cpu.max_clock_hz: 1980000000.0 → 2000000000.0"
     ]
 
 

@@ -12,9 +12,12 @@ it is not counted. A working set is that of all threads together, all arrays inc
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any
 
@@ -28,15 +31,18 @@ from ridgeline.machine.cpu_kernels import (
     Kernels,
     NumpyKernels,
     Probe,
+    Team,
     build_kernels,
+    choose_cpus,
     choose_kernels,
     identify_processor,
 )
-from ridgeline.machine.cpu_threads import Team, Watch, choose_cpus
 from ridgeline.machine.passport import ONE_CORE, Ceiling, Missing
 from ridgeline.machine.sampling import best_of_rounds, in_rounds, rate_probe, time_calls
 from ridgeline.machine.system import SystemIO, find_limits
 from ridgeline.records import Conditions
+from ridgeline.sensors.cpu import SYS, RaplMeter, cpufreq_hz, temperature_c, text_of
+from ridgeline.sensors.sampler import summarise_conditions
 from ridgeline.units import format_bytes
 
 DEVICE = "cpu"
@@ -48,7 +54,7 @@ NO_INSTRUCTION = {
     "tiles_bf16": "AMX",
     "tiles_int8": "AMX",
 }
-MATRIX_PRECISIONS = ("fp32", "fp64", "bf16")
+TORCH_NAMES = {"fp32": "float32", "fp64": "float64", "bf16": "bfloat16"}
 LOADS = {"idle": "", "compute": "vector_fp32", "memory": "memory_read"}  # of power, by kernel
 UNDESCRIBED_BYTES = 2**28  # the largest working set where no cache is described
 LAUNCH_LIMIT_S = 3.0
@@ -71,7 +77,7 @@ class Plan:
     @property
     def steps(self) -> int:
         """How often progress is reported: the kernels, the curve, products, rounds, launches."""
-        return 1 + self.curve_rounds + len(MATRIX_PRECISIONS) + self.rounds + 2 + len(LOADS)
+        return 1 + self.curve_rounds + len(TORCH_NAMES) + self.rounds + 2 + len(LOADS)
 
 
 QUICK = Plan(curve_rounds=4, per_octave=2, rounds=25, power_samples=10, longest_product_s=0.03)
@@ -96,14 +102,13 @@ def measure_cpu(
     described = share_caches(caches, cpus)
     alone_bytes = _limit_bytes(share_caches(caches, cpus[:1]), 1) // 2
     sources, missing = find_kernels()
-    with (
-        Team(cpus, _limit_bytes(described, len(cpus)), alone_bytes) as team,
-        torch_threads(len(cpus)),
-    ):
+    team_of_all = Team(cpus, _limit_bytes(described, len(cpus)), alone_bytes)
+    with team_of_all as team, torch_threads(len(cpus)):
         kernels = choose_kernels(team, sources)
         progress("CPU kernels")
-        cycles = kernels.get("cycles")
-        clock = Probe(team, cycles, "cycles", threads=1, sample_s=2e-4) if cycles else None
+        clock = None
+        if "cycles" in kernels:
+            clock = Probe(team, kernels["cycles"], "cycles", threads=1, sample_s=2e-4)
         measurement = CpuCeilings(
             plan=QUICK if quick else FULL,
             team=team,
@@ -113,10 +118,11 @@ def measure_cpu(
             progress=progress,
             missing=missing,
         )
-        ceilings = measurement.measure_rates(described)
-        ceilings += measurement.measure_launches()
-        ceilings += measurement.measure_powers()
-    return ceilings, missing
+        return [
+            *measurement.measure_rates(described),
+            *measurement.measure_launches(),
+            *measurement.measure_powers(),
+        ], missing
 
 
 def find_kernels() -> tuple[list[Kernels], list[Missing]]:
@@ -192,6 +198,58 @@ def best_size(curve: Curve, level: Level) -> int:
         middle = math.sqrt(level.first_bytes * level.last_bytes)
         return min((size for size, _ in curve), key=lambda size: abs(math.log(size / middle)))
     return max(inside, key=lambda point: point[1])[0]
+
+
+# ---------------------------------------------------------------- conditions
+
+
+class Watch:
+    """Notes the conditions of each thing that is measured, sample by sample."""
+
+    def __init__(
+        self,
+        cpus: Sequence[int],
+        *,
+        cycles_per_s: Callable[[], float] | None = None,
+        root: Path = SYS,
+    ) -> None:
+        self.meter = RaplMeter(root)
+        self._cpus, self._cycles_per_s, self._root = cpus, cycles_per_s, root
+        self._notes: dict[Hashable, list[Conditions]] = defaultdict(list)
+        self._joules: defaultdict[Hashable, float] = defaultdict(float)
+        self._seconds: defaultdict[Hashable, float] = defaultdict(float)
+        self._before = self._look()
+
+    def note(self, key: Hashable) -> None:
+        """What happened since the last note, and how things are now, belongs to `key`."""
+        (start_s, start_j, throttled), (end_s, end_j, throttled_now) = self._before, self._look()
+        if start_j is not None and end_j is not None:
+            self._joules[key] += end_j - start_j
+            self._seconds[key] += end_s - start_s
+        seen = Conditions(
+            clock_hz=self.clock_hz(),
+            temperature_c=temperature_c(self._root),
+            throttle_reasons=("thermal",) if throttled_now > throttled else (),
+        )
+        self._notes[key].append(seen)
+        self._before = self._look()
+
+    def conditions(self, key: Hashable) -> Conditions:
+        """The middle of what was noted for `key`, and the mean power."""
+        seconds = self._seconds[key]
+        power_w = self._joules[key] / seconds if seconds else None
+        return replace(summarise_conditions(self._notes[key]), power_w=power_w)
+
+    def clock_hz(self) -> float | None:
+        """By cpufreq, or measured; None where neither can be."""
+        clock_hz = cpufreq_hz(self._cpus, self._root)
+        return self._cycles_per_s() if clock_hz is None and self._cycles_per_s else clock_hz
+
+    def _look(self) -> tuple[float, float | None, int]:
+        """The time, joules so far, and how often heat has slowed the package down."""
+        folder = self._root / "devices" / "system" / "cpu" / f"cpu{self._cpus[0]}"
+        text = text_of(folder / "thermal_throttle" / "package_throttle_count").strip()
+        return perf_counter(), self.meter.energy_j(), int(text) if text.isdigit() else 0
 
 
 # ---------------------------------------------------------------- one measurement
@@ -271,7 +329,7 @@ class CpuCeilings:
     def _make_matrix_probes(self) -> Probes:
         probes: Probes = {}
         has_bf16 = has_bf16_instructions(identify_processor())
-        for precision in MATRIX_PRECISIONS:
+        for precision in TORCH_NAMES:
             if precision == "bf16" and not has_bf16:
                 reason = "no AVX512-BF16, AMX or Arm BF16: emulated, it is over 100 times slower"
                 self._miss("bf16 matrix products", f"{reason} than fp32")
@@ -492,41 +550,24 @@ def list_shapes() -> list[Shape]:
 def find_best_product(precision: str, longest_s: float) -> tuple[Callable[[], float], str] | None:
     """Try shapes until one product takes too long: the best one's probe, and what it runs.
 
-    None if neither torch nor numpy has this precision.
+    None without torch.
     """
+    torch = import_torch()
+    if torch is None:
+        return None
+    dtype = getattr(torch, TORCH_NAMES[precision])
     probes: dict[Shape, Callable[[], float]] = {}
-    library = ""
-    for shape in list_shapes():
-        product = _make_product(precision, shape)
-        if product is None:
-            return None
-        call, library = product
+    for m, n, k in list_shapes():
+        a, b, c = (torch.rand(size).to(dtype) for size in ((m, k), (k, n), (m, n)))
+        call = partial(torch.mm, a, b, out=c)
         call()  # the first call of a shape sets things up
         time_s = min(time_calls(call, 1) for _ in range(2))
-        probes[shape] = rate_probe(call, 2.0 * math.prod(shape), sample_s=SAMPLE_S)
+        probes[m, n, k] = rate_probe(call, 2.0 * m * n * k, sample_s=SAMPLE_S)
         if time_s > longest_s:
             break
     rates = best_of_rounds(probes, rounds=SEARCH_ROUNDS)
     best = max(rates, key=lambda shape: rates[shape])
-    return probes[best], f"{library} {best[0]}x{best[1]}x{best[2]}"
-
-
-def _make_product(precision: str, shape: Shape) -> tuple[Callable[[], object], str] | None:
-    """The product as a call, and what it is called."""
-    m, n, k = shape
-    sizes = ((m, k), (k, n), (m, n))
-    names = {"fp32": "float32", "fp64": "float64", "bf16": "bfloat16"}
-    torch = import_torch()
-    if torch is not None:
-        a, b, c = (torch.rand(size).to(getattr(torch, names[precision])) for size in sizes)
-        return lambda: torch.mm(a, b, out=c), "torch.mm"
-    import numpy as np
-
-    if precision == "bf16":
-        return None
-    generator = np.random.default_rng(0)
-    x, y, z = (generator.random(size).astype(names[precision]) for size in sizes)
-    return lambda: np.matmul(x, y, out=z), "numpy.matmul"
+    return probes[best], f"torch.mm {best[0]}x{best[1]}x{best[2]}"
 
 
 @contextmanager
