@@ -1,4 +1,4 @@
-"""The ceilings of the CPU: arithmetic, every level of memory, starting work, power.
+"""The ceilings of the CPU: arithmetic, every level of memory, starting work.
 
 First a curve of bandwidth over the working set shows which set of each cache is fastest. Then
 everything is sampled by turns: each round takes one short sample of every ceiling, so that a
@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any
 
 from ridgeline.machine.cpu import read_caches, share_caches
@@ -26,10 +26,7 @@ from ridgeline.machine.cpu_kernels import (
     COMPUTE_KERNELS,
     DRAM_KERNELS,
     PATTERNS,
-    BuildError,
-    CKernels,
     Kernels,
-    NumpyKernels,
     Probe,
     Team,
     build_kernels,
@@ -46,8 +43,8 @@ from ridgeline.sensors.sampler import summarise_conditions
 from ridgeline.units import format_bytes
 
 DEVICE = "cpu"
-NEEDS_KERNELS = "needs a C compiler: install gcc or clang"
-NO_INSTRUCTION = {
+NO_INSTRUCTION = "this processor, or its compiler, has no instructions for it"
+INSTRUCTIONS = {  # that a kernel needs
     "vector_fp16": "AVX512-FP16 or Arm's half-precision vectors",
     "vector_bf16": "AVX512-BF16 or Arm's BF16",
     "vector_int8": "AVX512-VNNI, AVX-VNNI or Arm's DotProd",
@@ -55,10 +52,9 @@ NO_INSTRUCTION = {
     "tiles_int8": "AMX",
 }
 TORCH_NAMES = {"fp32": "float32", "fp64": "float64", "bf16": "bfloat16"}
-LOADS = {"idle": "", "compute": "vector_fp32", "memory": "memory_read"}  # of power, by kernel
+NEEDS_TORCH = "needs torch: pip install 'ridgeline[torch]'"
 UNDESCRIBED_BYTES = 2**28  # the largest working set where no cache is described
-LAUNCH_LIMIT_S = 3.0
-LEAST_LAUNCHES, MOST_LAUNCHES = 10, 100
+LAUNCHES, DISPATCHES = 100, 500  # samples, and calls in one of them
 
 Progress = Callable[[str], None]
 Probes = dict[str, tuple[Callable[[], float], dict[str, Any]]]  # a probe, and fields of its ceiling
@@ -71,17 +67,16 @@ class Plan:
     curve_rounds: int
     per_octave: int
     rounds: int
-    power_samples: int
     longest_product_s: float  # larger matrices than the first that takes longer are not tried
 
     @property
     def steps(self) -> int:
         """How often progress is reported: the kernels, the curve, products, rounds, launches."""
-        return 1 + self.curve_rounds + len(TORCH_NAMES) + self.rounds + 2 + len(LOADS)
+        return 1 + self.curve_rounds + len(TORCH_NAMES) + self.rounds + 1
 
 
-QUICK = Plan(curve_rounds=4, per_octave=2, rounds=25, power_samples=10, longest_product_s=0.03)
-FULL = Plan(curve_rounds=12, per_octave=4, rounds=120, power_samples=20, longest_product_s=0.1)
+QUICK = Plan(curve_rounds=4, per_octave=2, rounds=25, longest_product_s=0.03)
+FULL = Plan(curve_rounds=12, per_octave=4, rounds=120, longest_product_s=0.1)
 
 
 def cpu_steps(quick: bool) -> int:
@@ -95,43 +90,29 @@ def measure_cpu(
     """All ceilings of the CPU, and what could not be measured with its reason.
 
     One thread for each core that this process may use, unless `threads` says otherwise. Takes
-    about two minutes, or twenty seconds if `quick`.
+    about two minutes, or twenty seconds if `quick`. BuildError where there is no C compiler.
     """
+    candidates = build_kernels()
     cpus = choose_cpus(threads)
     caches = read_caches(SystemIO(), cpus[0])
     described = share_caches(caches, cpus)
     alone_bytes = _limit_bytes(share_caches(caches, cpus[:1]), 1) // 2
-    sources, missing = find_kernels()
     team_of_all = Team(cpus, _limit_bytes(described, len(cpus)), alone_bytes)
     with team_of_all as team, torch_threads(len(cpus)):
-        kernels = choose_kernels(team, sources)
+        kernels = choose_kernels(team, candidates)
         progress("CPU kernels")
         clock = None
-        if "cycles" in kernels:
+        if "cycles" in kernels:  # of x86 and Arm only
             clock = Probe(team, kernels["cycles"], "cycles", threads=1, sample_s=2e-4)
         measurement = CpuCeilings(
             plan=QUICK if quick else FULL,
             team=team,
             kernels=kernels,
-            compiled=next((source for source in sources if isinstance(source, CKernels)), None),
             watch=Watch(cpus, cycles_per_s=clock),
             progress=progress,
-            missing=missing,
         )
-        return [
-            *measurement.measure_rates(described),
-            *measurement.measure_launches(),
-            *measurement.measure_powers(),
-        ], missing
-
-
-def find_kernels() -> tuple[list[Kernels], list[Missing]]:
-    """The kernels in C; numpy's, and the reason, where they cannot be compiled."""
-    try:
-        return [*build_kernels()], []
-    except BuildError as error:
-        reason = f"{error}; {NEEDS_KERNELS}"
-        return [NumpyKernels()], [Missing(what="CPU kernels in C", reason=reason)]
+        ceilings = [*measurement.measure_rates(described), *measurement.measure_dispatch()]
+    return ceilings, measurement.missing
 
 
 def _limit_bytes(described: Mapping[str, int], threads: int) -> int:
@@ -262,7 +243,6 @@ class CpuCeilings:
     plan: Plan
     team: Team
     kernels: Mapping[str, Kernels]
-    compiled: CKernels | None  # None: there is numpy only
     watch: Watch
     progress: Progress = lambda text: None
     missing: list[Missing] = field(default_factory=list)
@@ -307,7 +287,7 @@ class CpuCeilings:
             kernels = self.kernels.get(name)
             if kernels is None:
                 what = f"{precision} {'tiles' if path == 'matrix' else 'vectors'}"
-                self._miss(what, self._explain_missing_kernel(name))
+                self._miss(what, f"{NO_INSTRUCTION}: {INSTRUCTIONS[name]}")
                 continue
             what = "tile products" if path == "matrix" else "multiply-add chains"
             for threads in self.thread_counts:
@@ -319,12 +299,6 @@ class CpuCeilings:
                      "how": f"{what}, {kernels.how}"},
                 )  # fmt: skip
         return probes
-
-    def _explain_missing_kernel(self, name: str) -> str:
-        if name not in NO_INSTRUCTION or self.compiled is None:
-            return NEEDS_KERNELS
-        words = "this processor, or its compiler, has no instructions for it"
-        return f"{words}: {NO_INSTRUCTION[name]}"
 
     def _make_matrix_probes(self) -> Probes:
         probes: Probes = {}
@@ -340,7 +314,7 @@ class CpuCeilings:
                           "threads": self.threads, "how": how}  # fmt: skip
                 probes[f"matrix/{precision}"] = (probe, fields)
             else:
-                self._miss(f"{precision} matrix products", "needs torch")
+                self._miss(f"{precision} matrix products", NEEDS_TORCH)
             self.progress("CPU matrix shapes")
         return probes
 
@@ -348,14 +322,12 @@ class CpuCeilings:
 
     def _make_memory_probes(self, described: Mapping[str, int]) -> Probes:
         """The curve, the levels in it, and a probe for each level and pattern."""
-        patterns = [p for p in PATTERNS if f"memory_{p}" in self.kernels]
-        curves = self._measure_curves(patterns)
-        levels = list_levels(described)
-        if self.compiled is None:
-            levels = [level for level in levels if level.name in ("l3", "dram")]  # numpy's reach
+        if not described:
+            self._miss("bandwidth of caches", "the system does not describe them")
+        curves = self._measure_curves()
         probes: Probes = {}
-        for level in levels:
-            for pattern in patterns:
+        for level in list_levels(described):
+            for pattern in PATTERNS:
                 size_bytes = best_size(curves[pattern], level)
                 others = DRAM_KERNELS[pattern] if level.name == "dram" else ()
                 for name in (f"memory_{pattern}", *others):
@@ -364,7 +336,6 @@ class CpuCeilings:
                         probes[key] = self._make_memory_probe(
                             name, level, pattern, size_bytes, threads
                         )
-        self._miss_memory({level.name for level in levels}, described, patterns)
         return probes
 
     def _make_memory_probe(
@@ -390,7 +361,7 @@ class CpuCeilings:
         probe = Probe(self.team, self.kernels[name], name, threads=threads, size_bytes=size_bytes)
         return probe, fields
 
-    def _measure_curves(self, patterns: Sequence[str]) -> dict[str, Curve]:
+    def _measure_curves(self) -> dict[str, Curve]:
         """Best rate by working set of one thread, for each pattern."""
         sizes = size_grid(self.team.bytes_per_thread, per_octave=self.plan.per_octave)
         probes = {
@@ -399,128 +370,35 @@ class CpuCeilings:
                                    sample_s=1e-3)
             for size in sizes
             if size <= self.team.bytes_per_thread
-            for pattern in patterns
+            for pattern in PATTERNS
         }  # fmt: skip
         samples = in_rounds(probes, rounds=self.plan.curve_rounds,
                             after_round=lambda: self.progress("CPU memory curve"))  # fmt: skip
-        return {
-            pattern: [(size, max(rates)) for (kind, size), rates in samples.items()
-                      if kind == pattern]
-            for pattern in patterns
-        }  # fmt: skip
-
-    def _miss_memory(
-        self, measured: set[str], described: Mapping[str, int], patterns: Sequence[str]
-    ) -> None:
-        undescribed = "the system does not describe this cache"
-        reason = undescribed if len(patterns) == len(PATTERNS) else NEEDS_KERNELS
-        for level in (*(described or ("l1", "l2", "l3")), "dram"):
-            if level not in measured:
-                self._miss(f"{level} bandwidth", reason)
-        for pattern in PATTERNS:
-            if pattern not in patterns:
-                self._miss(f"{pattern} bandwidth", NEEDS_KERNELS)
+        curves: dict[str, list[tuple[int, float]]] = {pattern: [] for pattern in PATTERNS}
+        for (pattern, size), rates in samples.items():
+            curves[pattern].append((size, max(rates)))
+        return {**curves}
 
     # ------------------------------------------------------------ launches
 
-    def measure_launches(self) -> list[Ceiling]:
-        """Seconds to start something that has nothing to do."""
-        launches = {"eager dispatch": (_make_dispatch, 1),
-                    "parallel region": (self._make_region, self.threads)}  # fmt: skip
-        ceilings = []
-        for what, (make, threads) in launches.items():
-            try:
-                sample, how = make()
-            except LookupError as reason:
-                self._miss(what, str(reason.args[0]))
-            else:
-                samples = _sample_launches(sample)
-                self.watch.note(what)
-                ceilings.append(
-                    Ceiling(kind="launch", device=DEVICE, samples=samples, how=how, what=what,
-                            threads=threads, conditions=self.watch.conditions(what))
-                )  # fmt: skip
-            self.progress("CPU launch")
-        return ceilings
-
-    def _make_region(self) -> tuple[Callable[[], float], str]:
-        library, regions = self.compiled, 20
-        if library is None:
-            raise LookupError("needs a C compiler")
-        if library.parallel_region_s(self.threads, 1) is None:
-            raise LookupError("the C compiler has no OpenMP")
-        how = f"empty OpenMP region of {self.threads} threads, mean of {regions}"
-        return lambda: library.parallel_region_s(self.threads, regions) or 0.0, how
-
-    # ------------------------------------------------------------ power
-
-    def measure_powers(self) -> list[Ceiling]:
-        """Watts while idle, computing and moving memory; nothing where there is no meter."""
-        meter = self.watch.meter
-        if meter.reason is not None:
-            self._miss("power", meter.reason)
-        ceilings = []
-        for what, name in LOADS.items():
-            load = self._make_load(what, name) if meter.reason is None else None
-            if load is not None:
-                samples = _sample_watts(meter.energy_j, load[0], self.plan.power_samples)
-                self.watch.note(what)
-                clock = Conditions(clock_hz=self.watch.conditions(what).clock_hz)
-                if samples:
-                    ceilings.append(
-                        Ceiling(kind="power", device=DEVICE, samples=samples, what=what,
-                                how=f"RAPL, all packages, without the memory; {load[1]}",
-                                threads=None if what == "idle" else self.threads,
-                                conditions=clock)
-                    )  # fmt: skip
-            self.progress("CPU power")
-        return ceilings
-
-    def _make_load(self, what: str, name: str) -> tuple[Callable[[], object], str] | None:
-        if what == "idle":
-            return lambda: sleep(0.01), "sleeping"
-        kernels = self.kernels.get(name)
-        if kernels is None:
-            return None
-        size_bytes = self.team.bytes_per_thread if what == "memory" else 0
-        probe = Probe(self.team, kernels, name, threads=self.threads, size_bytes=size_bytes,
-                      sample_s=0.01)  # fmt: skip
-        return probe, f"{name}, {kernels.how}"
-
-
-def _make_dispatch() -> tuple[Callable[[], float], str]:
-    torch, calls = import_torch(), 500
-    if torch is None:
-        raise LookupError("needs torch (`pip install 'ridgeline[torch]'`)")
-    a, b, c = (torch.zeros(1) for _ in range(3))
-    how = f"torch.add of one element, out given, mean of {calls} calls"
-    return lambda: time_calls(lambda: torch.add(a, b, out=c), calls) / calls, how
-
-
-def _sample_launches(sample: Callable[[], float]) -> tuple[float, ...]:
-    """A hundred samples, or as many as fit in some seconds, but never too few."""
-    end_s = perf_counter() + LAUNCH_LIMIT_S
-    samples: list[float] = []
-    while len(samples) < LEAST_LAUNCHES or (
-        len(samples) < MOST_LAUNCHES and perf_counter() < end_s
-    ):
-        samples.append(sample())
-    return tuple(samples)
-
-
-def _sample_watts(
-    energy_j: Callable[[], float | None], load: Callable[[], object], samples: int
-) -> tuple[float, ...]:
-    """Mean power of one tenth of a second each, under the load."""
-    watts = []
-    for _ in range(samples):
-        start_j, start_s = energy_j(), perf_counter()
-        while perf_counter() - start_s < 0.1:
-            load()
-        end_j, end_s = energy_j(), perf_counter()
-        if start_j is not None and end_j is not None:
-            watts.append((end_j - start_j) / (end_s - start_s))
-    return tuple(watts)
+    def measure_dispatch(self) -> list[Ceiling]:
+        """Seconds to start an operator of torch that has nothing to do."""
+        torch, what = import_torch(), "eager dispatch"
+        self.progress("CPU launch")
+        if torch is None:
+            self._miss(what, NEEDS_TORCH)
+            return []
+        a, b, c = (torch.zeros(1) for _ in range(3))
+        samples = tuple(
+            time_calls(lambda: torch.add(a, b, out=c), DISPATCHES) / DISPATCHES
+            for _ in range(LAUNCHES)
+        )
+        self.watch.note(what)
+        return [
+            Ceiling(kind="launch", device=DEVICE, samples=samples, what=what, threads=1,
+                    how=f"torch.add of one element, out given, mean of {DISPATCHES} calls",
+                    conditions=self.watch.conditions(what))
+        ]  # fmt: skip
 
 
 # ---------------------------------------------------------------- matrix products

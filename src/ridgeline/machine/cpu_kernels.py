@@ -1,5 +1,4 @@
-"""The CPU's kernels behind one interface, C, or numpy where there is no compiler; and threads that
-run them at once, each on its own core with its own memory.
+"""The CPU's kernels in C, and threads that run them at once, each on its own core and memory.
 
 A kernel has a name (`memory_read`, `vector_fp32`, `tiles_bf16`) and does `passes` passes over the
 memory of one thread. All threads of a sample start together at a gate.
@@ -20,14 +19,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +39,6 @@ SOURCE = Path(__file__).with_name("cpu_kernels.c")
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-O3", "-ffp-contract=fast", "-fPIC", "-shared")
 TARGETS = (("-march=native",), ("-mcpu=native",), ())  # the first that the compiler takes
-OPTIONAL = (("-fopenmp",), ())  # Apple's compiler comes without OpenMP
 COMPILE_LIMIT_S = 120
 
 
@@ -212,8 +208,8 @@ def compile_source(path: Path, vector_bytes: int, compiler: Compiler) -> None:
     """Compile under a temporary name, then rename: a killed compiler leaves nothing behind."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     errors = ""
-    for options in [(*target, *optional) for target in TARGETS for optional in OPTIONAL]:
-        command = [compiler.path, *FLAGS, *options, f"-DVECTOR_BYTES={vector_bytes}",
+    for target in TARGETS:
+        command = [compiler.path, *FLAGS, *target, f"-DVECTOR_BYTES={vector_bytes}",
                    str(SOURCE), "-o", str(temporary)]  # fmt: skip
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_LIMIT_S)
@@ -229,7 +225,7 @@ def compile_source(path: Path, vector_bytes: int, compiler: Compiler) -> None:
 
 
 def _cache_path(vector_bytes: int, compiler: Compiler, folder: Path) -> Path:
-    flags = repr((FLAGS, TARGETS, OPTIONAL))
+    flags = repr((FLAGS, TARGETS))
     origin = (SOURCE.read_text(encoding="utf-8"), compiler.path, compiler.version,
               identify_processor(), flags, str(vector_bytes))  # fmt: skip
     digest = hashlib.sha256("\n".join(origin).encode()).hexdigest()[:20]
@@ -255,7 +251,6 @@ DRAM_KERNELS = {  # for each pattern what else may be faster there: streaming st
     "triad": ("memory_triad_nt", "memory_triad_nt_split"),
 }
 STREAMING_KERNELS = frozenset(name for others in DRAM_KERNELS.values() for name in others)
-BARRIER_LIMIT_S = 10
 TRIAL_BYTES = 16 * 1024
 WARM_BYTES = 2**26  # larger sets than this are in no cache, so need no warm-up
 
@@ -268,7 +263,14 @@ class Span(NamedTuple):
     work: float  # flops or bytes
 
 
-class CKernels:
+class Gate(NamedTuple):
+    """What the threads of a sample meet at."""
+
+    arrived: ctypes.c_int64
+    threads: int  # how many are to come
+
+
+class Kernels:
     """Kernels compiled from cpu_kernels.c; ctypes releases the interpreter while they run."""
 
     def __init__(self, library: ctypes.CDLL, compiler: Compiler, width: int) -> None:
@@ -284,64 +286,17 @@ class CKernels:
         self._run.argtypes = [pointer, pointer, ctypes.c_size_t, count, count, pointer,
                               ctypes.c_int64, pointer]  # fmt: skip
         self._kernels = {n: ctypes.cast(getattr(library, n), ctypes.c_void_p) for n in names}
-        library.ridgeline_parallel_region.restype = ctypes.c_double
-        library.ridgeline_parallel_region.argtypes = [ctypes.c_int, ctypes.c_long]
-
-    def gate(self, threads: int) -> tuple[ctypes.c_int64, int]:
-        """What the threads of a sample meet at: a counter, and how many are to come."""
-        return ctypes.c_int64(0), threads
 
     def run(
-        self, name: str, worker: Worker, size_bytes: int, warm: int, passes: int, gate: Any
+        self, name: str, worker: Worker, size_bytes: int, warm: int, passes: int, gate: Gate
     ) -> Span:
         """`warm` passes, the gate, then `passes` timed ones."""
-        arrived, everyone = gate
         result = (ctypes.c_double * 3)()
         failed = self._run(self._kernels[name], worker.address, size_bytes, warm, passes,
-                           ctypes.byref(arrived), everyone, result)  # fmt: skip
+                           ctypes.byref(gate.arrived), gate.threads, result)  # fmt: skip
         if failed:
             raise TimeoutError("a thread of the sample did not start within ten seconds")
         return Span(*result)
-
-    def parallel_region_s(self, threads: int, regions: int) -> float | None:
-        """Seconds of an empty OpenMP region; None if compiled without OpenMP."""
-        time_s = float(self.library.ridgeline_parallel_region(threads, regions))
-        return time_s if time_s > 0 else None
-
-
-class NumpyKernels:
-    """What numpy reaches: large reads and copies."""
-
-    how = f"numpy {np.__version__}"
-    names = frozenset({"memory_read", "memory_copy"})
-
-    def gate(self, threads: int) -> threading.Barrier:
-        """A barrier of the standard library; it costs some 50 µs, so samples should be longer."""
-        return threading.Barrier(threads)
-
-    def run(
-        self, name: str, worker: Worker, size_bytes: int, warm: int, passes: int, gate: Any
-    ) -> Span:
-        """See CKernels."""
-        half = size_bytes // 16 * 8
-        whole = worker.memory[: 2 * half].view(np.int64)
-        first, second = whole[: half // 8], whole[half // 8 :]
-
-        def run_passes(count: int) -> None:
-            for _ in range(count):
-                if name == "memory_read":
-                    whole.max()
-                else:
-                    np.copyto(second, first)
-
-        run_passes(warm)
-        gate.wait(timeout=BARRIER_LIMIT_S)
-        start_s = perf_counter()
-        run_passes(passes)
-        return Span(start_s=start_s, end_s=perf_counter(), work=float(passes * whole.nbytes))
-
-
-Kernels = CKernels | NumpyKernels
 
 
 def vector_widths(processor: str) -> tuple[int, ...]:
@@ -352,11 +307,11 @@ def vector_widths(processor: str) -> tuple[int, ...]:
     return (32,) if "avx" in flags else (16,)
 
 
-def build_kernels(folder: Path | None = None) -> list[CKernels]:
+def build_kernels(folder: Path | None = None) -> list[Kernels]:
     """The C kernels, one set for each width; BuildError says why there are none."""
     compiler = find_compiler()
     return [
-        CKernels(load_library(width, compiler, folder), compiler, width)
+        Kernels(load_library(width, compiler, folder), compiler, width)
         for width in vector_widths(identify_processor())
     ]
 
@@ -387,7 +342,7 @@ class Probe:
         return rate
 
     def _sample(self, passes: int) -> tuple[float, float]:
-        gate = self.kernels.gate(self.threads)
+        gate = Gate(ctypes.c_int64(0), self.threads)
         warm = 1 if 0 < self.size_bytes <= WARM_BYTES else 0
 
         def body(worker: Worker) -> Span:
