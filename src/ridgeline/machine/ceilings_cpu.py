@@ -52,7 +52,6 @@ INSTRUCTIONS = {  # that a kernel needs
     "tiles_int8": "AMX",
 }
 TORCH_NAMES = {"fp32": "float32", "fp64": "float64", "bf16": "bfloat16"}
-NEEDS_TORCH = "needs torch: pip install 'ridgeline[torch]'"
 UNDESCRIBED_BYTES = 2**28  # the largest working set where no cache is described
 LAUNCHES, DISPATCHES = 100, 500  # samples, and calls in one of them
 
@@ -98,7 +97,7 @@ def measure_cpu(
     described = share_caches(caches, cpus)
     alone_bytes = _limit_bytes(share_caches(caches, cpus[:1]), 1) // 2
     team_of_all = Team(cpus, _limit_bytes(described, len(cpus)), alone_bytes)
-    with team_of_all as team, torch_threads(len(cpus)):
+    with team_of_all as team, import_torch(len(cpus)) as torch:
         kernels = choose_kernels(team, candidates)
         progress("CPU kernels")
         clock = None
@@ -108,6 +107,7 @@ def measure_cpu(
             plan=QUICK if quick else FULL,
             team=team,
             kernels=kernels,
+            torch=torch,
             watch=Watch(cpus, cycles_per_s=clock),
             progress=progress,
         )
@@ -243,6 +243,7 @@ class CpuCeilings:
     plan: Plan
     team: Team
     kernels: Mapping[str, Kernels]
+    torch: Any  # None: not installed
     watch: Watch
     progress: Progress = lambda text: None
     missing: list[Missing] = field(default_factory=list)
@@ -302,19 +303,21 @@ class CpuCeilings:
 
     def _make_matrix_probes(self) -> Probes:
         probes: Probes = {}
-        has_bf16 = has_bf16_instructions(identify_processor())
-        for precision in TORCH_NAMES:
-            if precision == "bf16" and not has_bf16:
+        if self.torch is None:
+            self._miss(
+                "matrix products and dispatch", "needs torch: pip install 'ridgeline[torch]'"
+            )
+        for precision in TORCH_NAMES if self.torch is not None else ():
+            if precision == "bf16" and not has_bf16_instructions(identify_processor()):
                 reason = "no AVX512-BF16, AMX or Arm BF16: emulated, it is over 100 times slower"
                 self._miss("bf16 matrix products", f"{reason} than fp32")
-            elif product := find_best_product(precision, self.plan.longest_product_s):
-                probe, how = product
+            else:
+                longest_s = self.plan.longest_product_s
+                probe, how = find_best_product(self.torch, precision, longest_s)
                 fields = {"kind": "compute", "path": "matrix", "precision": precision,
                           "accumulator": "fp64" if precision == "fp64" else "fp32",
                           "threads": self.threads, "how": how}  # fmt: skip
                 probes[f"matrix/{precision}"] = (probe, fields)
-            else:
-                self._miss(f"{precision} matrix products", NEEDS_TORCH)
             self.progress("CPU matrix shapes")
         return probes
 
@@ -383,10 +386,9 @@ class CpuCeilings:
 
     def measure_dispatch(self) -> list[Ceiling]:
         """Seconds to start an operator of torch that has nothing to do."""
-        torch, what = import_torch(), "eager dispatch"
+        torch, what = self.torch, "eager dispatch"
         self.progress("CPU launch")
         if torch is None:
-            self._miss(what, NEEDS_TORCH)
             return []
         a, b, c = (torch.zeros(1) for _ in range(3))
         samples = tuple(
@@ -425,14 +427,10 @@ def list_shapes() -> list[Shape]:
     return sorted(shapes, key=lambda shape: (math.prod(shape), shape))
 
 
-def find_best_product(precision: str, longest_s: float) -> tuple[Callable[[], float], str] | None:
-    """Try shapes until one product takes too long: the best one's probe, and what it runs.
-
-    None without torch.
-    """
-    torch = import_torch()
-    if torch is None:
-        return None
+def find_best_product(
+    torch: Any, precision: str, longest_s: float
+) -> tuple[Callable[[], float], str]:
+    """Try shapes until one product takes too long: the best one's probe, and what it runs."""
     dtype = getattr(torch, TORCH_NAMES[precision])
     probes: dict[Shape, Callable[[], float]] = {}
     for m, n, k in list_shapes():
@@ -449,24 +447,16 @@ def find_best_product(precision: str, longest_s: float) -> tuple[Callable[[], fl
 
 
 @contextmanager
-def torch_threads(threads: int) -> Iterator[None]:
-    """Let torch use this many threads, and give it back what it had."""
-    torch = import_torch()
-    if torch is None:
-        yield
+def import_torch(threads: int) -> Iterator[Any]:
+    """Torch with this many threads, until the block ends; None where it is not installed."""
+    try:
+        import torch
+    except ImportError:
+        yield None
         return
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        yield
+        yield torch
     finally:
         torch.set_num_threads(before)
-
-
-def import_torch() -> Any:
-    """Torch, or None where it is not installed."""
-    try:
-        import torch
-    except ImportError:
-        return None
-    return torch

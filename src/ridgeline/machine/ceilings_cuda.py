@@ -6,7 +6,7 @@ No clock or power setting is changed: roofs are those that people get.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import sqrt
 from statistics import median
@@ -42,38 +42,19 @@ SHARES_OF_L2 = (1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1, 2, 4, 8)
 """Working sets of the curve, as shares of the cache that the device describes."""
 
 
-@dataclass(frozen=True, slots=True)
-class CacheEnd:
-    """The last working set that is served by the cache, and the first that is not."""
+def find_cache_end(
+    sizes: Sequence[int], rates: Sequence[float], described_bytes: int
+) -> tuple[int, str]:
+    """The last working set that the cache serves, and words for `how`.
 
-    inside_bytes: int
-    outside_bytes: int | None
-
-    def text(self, described_bytes: int) -> str:
-        """For `how`: what the curve says beside what the device says."""
-        if self.outside_bytes is None:
-            return f"the curve does not fall; described L2 {described_bytes} B"
-        span = f"between {self.inside_bytes} and {self.outside_bytes} B"
-        return f"the curve falls {span}; described L2 {described_bytes} B"
-
-    def agrees(self, described_bytes: int) -> bool:
-        """Whether the fall is where the description puts it, within a factor of four.
-
-        A cache in several parts that keep copies of each other's data holds less than its size.
-        """
-        if self.outside_bytes is None:
-            return False
-        return (
-            self.inside_bytes <= 2 * described_bytes and self.outside_bytes >= described_bytes / 4
-        )
-
-
-def cache_end(sizes: Sequence[int], rates: Sequence[float]) -> CacheEnd:
-    """The fall of the curve: where it crosses the middle of its ends, on a logarithmic scale."""
+    The curve falls where it crosses the middle of its ends, on a logarithmic scale. A cache in
+    several parts that keep copies of each other's data holds less than its size.
+    """
     middle = sqrt(max(rates) * rates[-1])
     inside = max(size for size, rate in zip(sizes, rates, strict=True) if rate >= middle)
     beyond = [size for size in sizes if size > inside]
-    return CacheEnd(inside, min(beyond, default=None))
+    fall = f"falls between {inside} and {min(beyond)} B" if beyond else "does not fall"
+    return inside, f"the curve {fall}; described L2 {described_bytes} B"
 
 
 SHAPES = (
@@ -273,71 +254,57 @@ class CudaCeilings:
         sleep(REST_S / 2)
         return 2 * m * n * k / min(self._clock(call, 4) for _ in range(2))
 
-    def _vector(self, precision: str, dtype: str) -> None:
+    @property
+    def _kernels(self) -> Any:
+        """Those in Triton; the parts that need them are missing where it is not installed."""
         from ridgeline.machine import cuda_kernels
 
-        launch = cuda_kernels.fma_chain(getattr(self.torch, dtype), self.device)
+        return cuda_kernels
+
+    def _vector(self, precision: str, dtype: str) -> None:
+        launch = self._kernels.fma_chain(getattr(self.torch, dtype), self.device)
         self._measure(launch.call, launch.work, kind="compute", path="vector",
                       precision=precision, accumulator=precision, how=launch.how)  # fmt: skip
 
     def _dram(self) -> None:
-        from ridgeline.machine.cuda_kernels import stream
-
-        size = min(DRAM_SHARE_OF_L2 * self._l2_bytes, self._free_bytes() // 8)
-        read = stream("read", self.device, size, rounds=1, programs_per_sm=16)
-        self._bandwidth("dram", "read", read, size)
-        copy = self._copy(size)
+        free_bytes = int(self.torch.cuda.mem_get_info(self.device)[0])
+        size = min(DRAM_SHARE_OF_L2 * self._l2_bytes, free_bytes // 8)
+        stream = partial(self._kernels.stream, device=self.device, size_bytes=size, rounds=1)
+        self._bandwidth("dram", "read", stream("read", programs_per_sm=16), size)
+        copy = self._choose_copy(size, stream("copy"))
         ceiling = self._bandwidth("dram", "copy", copy, size)
         self._power("DRAM copy", ceiling.how, copy.call, moved_bytes=copy.work)
-        self._bandwidth("dram", "triad", stream("triad", self.device, size, rounds=1), size)
+        self._bandwidth("dram", "triad", stream("triad"), size)
 
-    def _copy(self, size: int) -> Any:
-        """The faster of the driver's copy and a kernel's; bytes read and written both count."""
-        from ridgeline.machine import cuda_kernels
-
+    def _choose_copy(self, size: int, own: Any) -> Any:
+        """The faster of the driver's copy and ours; bytes read and written both count."""
         source = self.torch.zeros(size, dtype=self.torch.uint8, device=self.name)
         target = self.torch.empty_like(source)
-        launches = (
-            cuda_kernels.Launch(lambda: target.copy_(source), 2 * size, f"torch copy of {size} B"),
-            cuda_kernels.stream("copy", self.device, size, rounds=1),
+        driver = replace(
+            own, call=lambda: target.copy_(source), work=2 * size, how=f"torch copy of {size} B"
         )
-        return max(launches, key=self._sample_rate)
+        return max(driver, own, key=self._sample_rate)
 
     def _sample_rate(self, launch: Any) -> float:
         """A first look: the best of three samples."""
         return float(launch.work / min(sample_seconds(launch.call, self._clock, samples=3)))
 
-    def _free_bytes(self) -> int:
-        free, _total = self.torch.cuda.mem_get_info(self.device)
-        return int(free)
-
     def _l2(self) -> None:
         """Find where the cache ends from the curve, then measure inside it."""
-        from ridgeline.machine.cuda_kernels import stream
-
-        end = self._cache_end()
-        text = end.text(self._l2_bytes)
-        if not end.agrees(self._l2_bytes):
-            self.missing.append(Missing(what="L2 where it is described", reason=text))
-        size = end.inside_bytes // 2
-        for buffers, pattern in enumerate(("read", "copy", "triad"), start=1):
-            launch = stream(pattern, self.device, size // buffers, rounds=L2_ROUNDS)
-            self._bandwidth("l2", pattern, replace(launch, how=f"{launch.how}; {text}"), size)
-
-    def _cache_end(self) -> CacheEnd:
-        from ridgeline.machine.cuda_kernels import stream
-
+        stream = partial(self._kernels.stream, device=self.device)
         sizes = [int(share * self._l2_bytes) for share in SHARES_OF_L2]
         rates = []
         for size in sizes:
             rounds = max(L2_ROUNDS * sizes[0] // size, 1)
-            rates.append(self._sample_rate(stream("read", self.device, size, rounds=rounds)))
-        return cache_end(sizes, rates)
+            rates.append(self._sample_rate(stream("read", size_bytes=size, rounds=rounds)))
+        inside_bytes, text = find_cache_end(sizes, rates, self._l2_bytes)
+        size = inside_bytes // 2
+        for buffers, pattern in enumerate(("read", "copy", "triad"), start=1):
+            launch = stream(pattern, size_bytes=size // buffers, rounds=L2_ROUNDS)
+            self._bandwidth("l2", pattern, replace(launch, how=f"{launch.how}; {text}"), size)
 
     def _l1(self) -> None:
-        from ridgeline.machine.cuda_kernels import read_l1
-
-        self._bandwidth("l1", "read", read_l1(self.device, L1_BYTES), L1_BYTES)
+        self._bandwidth("l1", "read", self._kernels.read_l1(self.device, L1_BYTES), L1_BYTES)
 
     def _bandwidth(self, level: str, pattern: str, launch: Any, size: int) -> Ceiling:
         return self._measure(launch.call, launch.work, kind="bandwidth", level=level,
@@ -433,12 +400,6 @@ def measure_cuda(
     """Measure all ceilings of a CUDA device."""
     import torch
 
-    if not torch.cuda.is_available() or device >= torch.cuda.device_count():
-        seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        raise RidgelineError(
-            f"there is no CUDA device {device}: torch sees {seen}",
-            hint="`ridgeline doctor` says what is missing; --device cpu measures the CPU",
-        )
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = False
     try:

@@ -17,7 +17,6 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -171,10 +170,7 @@ def find_compiler() -> Compiler:
 
 def find_cache_folder() -> Path:
     """Where the user keeps what can be made again."""
-    if os.environ.get("XDG_CACHE_HOME"):
-        return Path(os.environ["XDG_CACHE_HOME"]) / "ridgeline"
-    caches = Path("Library", "Caches") if sys.platform == "darwin" else Path(".cache")
-    return Path.home() / caches / "ridgeline"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ridgeline"
 
 
 def identify_processor() -> str:

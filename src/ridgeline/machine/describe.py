@@ -78,6 +78,7 @@ class Description:
         return {"machine": self.name, **to_dict(self)}
 
     def to_markdown(self) -> str:
+        """Tables of the system, the processor, the memory, each accelerator, drivers, libraries."""
         return to_markdown(self)
 
 
@@ -129,14 +130,22 @@ class Gpus:
 def describe_gpus(io: SystemIO, *, ram_bytes: int | None) -> Gpus:
     """Whatever accelerators there are."""
     if io.system == "Darwin":
-        return Gpus(gpus=parse_mac_gpus(io.run(MAC_QUERY) or "", ram_bytes=ram_bytes))
+        return Gpus(gpus=_list_apple_gpus(_run_json(io, MAC_QUERY), ram_bytes=ram_bytes))
     nvidia = describe_nvidia_gpus(io)
-    return nvidia if nvidia.gpus else Gpus(gpus=parse_rocm_smi(io.run(AMD_QUERY) or ""))
+    return nvidia if nvidia.gpus else Gpus(gpus=_list_amd_gpus(_run_json(io, AMD_QUERY)))
+
+
+def _run_json(io: SystemIO, command: Sequence[str]) -> dict[str, Any]:
+    """What a command prints as JSON; nothing where it is not there or fails."""
+    try:
+        return dict(json.loads(io.run(command) or "{}"))
+    except ValueError:
+        return {}
 
 
 def describe_nvidia_gpus(io: SystemIO) -> Gpus:
     """Devices and their slices by NVML, numbered as CUDA numbers them; without NVML, CUDA's own."""
-    nvml, cuda = io.nvml(), _list_cuda_devices(io)
+    nvml, cuda = io.nvml(), _run_json(io, LIST_CUDA_DEVICES)
     gpus, devices = read_gpus(nvml) if nvml else [], cuda.get("devices", [])
     notes = []
     if devices and not gpus:
@@ -148,14 +157,6 @@ def describe_nvidia_gpus(io: SystemIO) -> Gpus:
         notes = [f"the CUDA driver does not start, so no GPU has a CUDA index: {reason}"]
     numbered = _number_by_cuda(gpus, devices)
     return Gpus(gpus=numbered, cuda_version=cuda.get("cuda_version"), notes=tuple(notes))
-
-
-def _list_cuda_devices(io: SystemIO) -> Mapping[str, Any]:
-    try:
-        answer = json.loads(io.run(LIST_CUDA_DEVICES) or "{}")
-    except ValueError:
-        return {}
-    return answer if isinstance(answer, dict) else {}
 
 
 def _from_cuda(device: Mapping[str, Any]) -> Gpu:
@@ -190,36 +191,25 @@ def _first_index(gpu: Gpu) -> int:
     return min((index for index in indices if index is not None), default=sys.maxsize)
 
 
-def parse_mac_gpus(text: str, *, ram_bytes: int | None) -> tuple[Gpu, ...]:
-    """The GPU of an Apple chip, from `system_profiler SPDisplaysDataType -json`.
-
-    Those of older Macs are left out: torch does not compute on them.
-    """
-    try:
-        listed = json.loads(text)["SPDisplaysDataType"]
-    except (ValueError, KeyError, TypeError):
-        return ()
+def _list_apple_gpus(profile: Mapping[str, Any], *, ram_bytes: int | None) -> tuple[Gpu, ...]:
+    """The GPU of an Apple chip. Those of older Macs are left out: torch does not use them."""
     return tuple(
         Gpu(
             kind="mps",
-            name=str(card["sppci_model"]),
+            name=card["sppci_model"],
             index=0,
             compute_units=int(card["sppci_cores"]) if card.get("sppci_cores") else None,
             memory_bytes=ram_bytes,  # the chip's GPU has no memory of its own
         )
-        for card in listed
-        if str(card.get("sppci_model", "")).startswith("Apple")
+        for card in profile.get("SPDisplaysDataType", ())
+        if card.get("sppci_model", "").startswith("Apple")
     )
 
 
-def parse_rocm_smi(text: str) -> tuple[Gpu, ...]:
-    """AMD devices, from the JSON of rocm-smi; the spelling of its keys differs by version."""
-    try:
-        listed = json.loads(text)
-    except ValueError:
-        return ()
+def _list_amd_gpus(listed: Mapping[str, Mapping[str, object]]) -> tuple[Gpu, ...]:
+    """From the answer of rocm-smi; the spelling of its keys differs by version."""
     lowered = {
-        name: {str(key).lower(): str(value) for key, value in row.items()}
+        name: {key.lower(): str(value) for key, value in row.items()}
         for name, row in listed.items()
     }
     cards = [row for name, row in lowered.items() if name.startswith("card")]
@@ -321,7 +311,6 @@ CACHE_FIELDS = ("size_bytes", "l2_bytes")  # known by powers of 1024
 
 
 def to_markdown(description: Description) -> str:
-    """Tables of the system, the processor, the memory, each accelerator, drivers and libraries."""
     d = to_dict(description)
     system = {name: d[name] for name in ("os", "kernel", "virtualization", "container")}
     limits = {name: d["limits"][name] for name in ("cpu_quota", "memory_bytes")}
@@ -362,10 +351,9 @@ def _grid(title: str, records: list[dict[str, Any]]) -> str:
     """A row for each record, a column for each of its fields."""
     if not records:
         return ""
-    header = " | ".join(map(_label, records[0]))
-    rows = ["| " + " | ".join(_text(*item) for item in one.items()) + " |" for one in records]
-    lines = [f"## {title}", "", f"| {header} |", "|---" * len(records[0]) + "|", *rows]
-    return "\n".join(lines)
+    lines = [map(_label, records[0]), ["---"] * len(records[0])]
+    lines += [[_text(name, value) for name, value in record.items()] for record in records]
+    return "\n".join([f"## {title}", "", *(f"| {' | '.join(line)} |" for line in lines)])
 
 
 def _label(name: str) -> str:

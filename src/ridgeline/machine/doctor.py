@@ -253,8 +253,8 @@ def check_visible(facts: Facts) -> Finding:
     if all(indices.values()):
         return ok(result)
     shown = facts.io.environ.get("CUDA_VISIBLE_DEVICES")
-    reason = f"CUDA_VISIBLE_DEVICES is {shown!r}" if shown is not None else ""
-    return note(result, reason or "; ".join(facts.description.notes))
+    notes = "; ".join(facts.description.notes)
+    return note(result, notes if shown is None else f"CUDA_VISIBLE_DEVICES is {shown!r}")
 
 
 def _list_indices(gpu: Gpu) -> str:
@@ -338,14 +338,13 @@ def check_cpu_energy(facts: Facts) -> Finding:
 
 
 def check_gpu_power(facts: Facts) -> Finding:
+    limits = []
     for gpu in facts.nvidia_gpus:
         limit_w, usual_w = gpu.power_limit_w, gpu.default_power_limit_w
         if limit_w and usual_w and limit_w < usual_w - 0.5:
             result = f"{gpu.name} is limited to {limit_w:g} W, not its usual {usual_w:g} W"
             return note(result, "roofs measured here hold for this limit only")
-    limits = [
-        f"{g.name}: limit {g.power_limit_w:g} W" for g in facts.nvidia_gpus if g.power_limit_w
-    ]
+        limits += [f"{gpu.name}: limit {limit_w:g} W"] if limit_w else []
     return ok(", ".join(limits)) if limits else missing("the driver tells no power")
 
 
@@ -398,9 +397,10 @@ def check_limits(facts: Facts) -> Finding:
 
 def check_gpu_throttling(facts: Facts) -> Finding:
     held = [
-        f"{gpu.name}: {', '.join(reasons)}"
+        f"{gpu.name}: {reason}"
         for gpu in facts.nvidia_gpus
-        if (reasons := [reason for reason in gpu.throttle_reasons if reason in THERMAL])
+        for reason in gpu.throttle_reasons
+        if reason in THERMAL
     ]
     if held:
         return note("; ".join(held), "let it cool; nvidia-smi -q -d PERFORMANCE shows more")

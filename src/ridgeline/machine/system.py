@@ -11,8 +11,9 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -20,15 +21,11 @@ from typing import Any
 from ridgeline.provenance import ReadText, RunCommand, package_version, read_text, run_command
 from ridgeline.sensors.nvidia import start_nvml
 
-_SLOW_LIMIT_S = 90  # the first import of torch from a network file system takes its time
+# The first import of torch from a network file system takes its time.
+run_slow_command = partial(run_command, limit_s=90)
 
 
 # ---------------------------------------------------------------- looking
-
-
-def run_slow_command(command: Sequence[str]) -> str | None:
-    """As `run_command`, for what may take a minute."""
-    return run_command(command, limit_s=_SLOW_LIMIT_S)
 
 
 def find_paths(pattern: str) -> list[str]:
@@ -39,10 +36,7 @@ def find_paths(pattern: str) -> list[str]:
 
 def find_package_folder(name: str) -> str | None:
     """Where a package is installed; it is not imported."""
-    try:
-        spec = find_spec(name)
-    except (ImportError, ValueError):
-        return None
+    spec = find_spec(name)
     return None if spec is None or spec.origin is None else str(Path(spec.origin).parent)
 
 
