@@ -29,12 +29,12 @@ def launches(device: int) -> Iterator[tuple[str, object, int]]:
     l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
     inside, outside = l2_bytes // L2_SHARE, DRAM_TIMES * l2_bytes
     plain = {
-        "dram read": kernels.read_shared(device, outside, rounds=1),
-        "dram copy": kernels.copy_shared(device, outside, rounds=1),
-        "dram triad": kernels.triad_shared(device, outside, rounds=1),
-        "l2 read": kernels.read_shared(device, inside, rounds=64),
-        "l2 copy": kernels.copy_shared(device, inside // 2, rounds=64),
-        "l2 triad": kernels.triad_shared(device, inside // 3, rounds=64),
+        "dram read": kernels.stream("read", device, outside, rounds=1),
+        "dram copy": kernels.stream("copy", device, outside, rounds=1),
+        "dram triad": kernels.stream("triad", device, outside, rounds=1),
+        "l2 read": kernels.stream("read", device, inside, rounds=64),
+        "l2 copy": kernels.stream("copy", device, inside // 2, rounds=64),
+        "l2 triad": kernels.stream("triad", device, inside // 3, rounds=64),
         "l1 read": kernels.read_l1(device, 32 << 10),
     }
     for precision, dtype in cuda.VECTOR:

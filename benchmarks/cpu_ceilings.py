@@ -16,11 +16,12 @@ from ridgeline.machine.cpu_kernels import (
     DRAM_KERNELS,
     Kernels,
     Probe,
+    Team,
     build_kernels,
+    choose_cpus,
     choose_kernels,
     identify_processor,
 )
-from ridgeline.machine.cpu_threads import Team, choose_cpus
 from ridgeline.machine.sampling import in_rounds
 from ridgeline.machine.system import SystemIO
 

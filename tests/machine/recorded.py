@@ -53,11 +53,9 @@ def machine(
         "version": packages.get,
         "folder": lambda name: f"/packages/{name}" if name in packages else None,
         "nvml": lambda: None,
-        "free_bytes": lambda path: 100_000_000_000,
-        "is_writable": lambda path: True,
+        "disk": lambda path: (100_000_000_000, True),
         "memory_bytes": lambda: (None, None),
         "load": lambda: None,
-        "is_plugged_in": lambda: None,
         "environ": {},
         "system": "Linux",
         "architecture": "x86_64",
@@ -66,26 +64,18 @@ def machine(
     return SystemIO(**{**settings, **others})
 
 
-H200: dict[str, Any] = {  # what NVML answered on an H200; UUID and PCI address are made up
-    "Name": b"NVIDIA H200",  # older bindings answer in bytes
+H200: dict[str, Any] = {  # what NVML answered on an H200; the UUID is made up
+    "Name": "NVIDIA H200",
     "UUID": GPU,
-    "PciInfo": SimpleNamespace(busId="00000000:19:00.0"),
     "CudaComputeCapability": (9, 0),
     "MemoryInfo": SimpleNamespace(total=143_771 * 2**20),
-    "MemoryBusWidth": 6016,
-    "ClockInfo": {SM: 345, MEMORY: 3201},
     "MaxClockInfo": {SM: 1980, MEMORY: 3201},
     "PowerManagementLimit": 700_000,
     "PowerManagementDefaultLimit": 700_000,
-    "PowerManagementLimitConstraints": (200_000, 700_000),
     "EccMode": (1, 1),
     "MigMode": (0, 0),
-    "PersistenceMode": 1,
-    "CurrPcieLinkGeneration": 1,
     "MaxPcieLinkGeneration": 5,
-    "CurrPcieLinkWidth": 16,
     "MaxPcieLinkWidth": 16,
-    "Temperature": {0: 31},
     "CurrentClocksThrottleReasons": 0,
     "ComputeRunningProcesses": [],
 }
@@ -103,13 +93,13 @@ class FakeNvml:
     """NVML with these devices; it refuses every question that a device has no answer to."""
 
     NVMLError = NoAnswerError
-    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = SM, MEMORY, 0
+    NVML_CLOCK_SM, NVML_CLOCK_MEM = SM, MEMORY
 
     def __init__(self, *cards: Mapping[str, Any], driver: str = "580.159.04") -> None:
         self.nvmlDeviceGetCount = lambda: len(cards)
         self.nvmlDeviceGetHandleByIndex = lambda index: cards[index]
         self.nvmlSystemGetDriverVersion = lambda: driver
-        self.nvmlSystemGetProcessName = lambda pid: b"/opt/env/bin/python"
+        self.nvmlSystemGetProcessName = lambda pid: "/opt/env/bin/python"
 
     def __getattr__(self, name: str) -> Any:
         def answer(card: Mapping[str, Any], *arguments: int) -> Any:

@@ -11,7 +11,7 @@ from tests.machine.recorded import machine
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.ceilings_cpu import Level, best_size, list_levels, size_grid
 from ridgeline.machine.cpu import CPUS, read_caches, share_caches
-from ridgeline.machine.cpu_threads import choose_cpus
+from ridgeline.machine.cpu_kernels import choose_cpus
 from ridgeline.machine.system import SystemIO
 
 DATA = Path(__file__).parents[1] / "data"
@@ -100,7 +100,7 @@ def test_the_fastest_size_of_a_level_and_the_largest_of_dram() -> None:
 
 
 def test_one_cpu_of_each_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ridgeline.machine.cpu_threads.list_allowed_cpus", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr("ridgeline.machine.cpu_kernels.list_allowed_cpus", lambda: [0, 1, 2, 3])
     siblings = {
         f"{CPUS}/cpu{cpu}/topology/thread_siblings_list": text
         for cpu, text in enumerate(("0,2", "1,3", "0,2", "1,3"))
@@ -111,7 +111,7 @@ def test_one_cpu_of_each_core(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_more_threads_than_a_container_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ridgeline.machine.cpu_threads.list_allowed_cpus", lambda: [3, 4, 5, 6])
+    monkeypatch.setattr("ridgeline.machine.cpu_kernels.list_allowed_cpus", lambda: [3, 4, 5, 6])
 
     def limited(quota_us: str) -> SystemIO:
         group = {"/proc/self/cgroup": "0::/\n", "/sys/fs/cgroup/cpu.max": f"{quota_us} 100000\n"}

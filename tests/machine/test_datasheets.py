@@ -71,39 +71,18 @@ DEVICE_KEYS = {
     ("driver_name", "name"),
     [
         ("NVIDIA H200", "NVIDIA H200 SXM"),
-        ("NVIDIA H100 PCIe", "NVIDIA H100 PCIe"),
         ("NVIDIA H100 80GB HBM3", "NVIDIA H100 SXM5 80GB"),
-        ("NVIDIA H100 NVL", "NVIDIA H100 NVL"),
-        ("NVIDIA GH200 480GB", "NVIDIA GH200 96GB"),
-        ("NVIDIA A100-SXM4-80GB", "NVIDIA A100 SXM4 80GB"),
         ("A100-SXM4-40GB", "NVIDIA A100 SXM4 40GB"),
-        ("NVIDIA A100 80GB PCIe", "NVIDIA A100 PCIe 80GB"),
-        ("Tesla V100-SXM2-16GB", "Tesla V100 SXM2 16GB"),
-        ("Tesla P100-PCIE-16GB", "Tesla P100 PCIe 16GB"),
-        ("Tesla T4", "Tesla T4"),
         ("NVIDIA A10G", "NVIDIA A10G"),
-        ("NVIDIA A10", "NVIDIA A10"),
         ("NVIDIA L40", "NVIDIA L40"),
-        ("NVIDIA L40S", "NVIDIA L40S"),
-        ("Quadro RTX 6000", "Quadro RTX 6000"),
-        ("NVIDIA RTX 6000 Ada Generation", "NVIDIA RTX 6000 Ada Generation"),
-        ("NVIDIA GeForce RTX 4090", "GeForce RTX 4090"),
-        ("GeForce RTX 3090", "GeForce RTX 3090"),
         ("rtx 4090", "GeForce RTX 4090"),
         ("NVIDIA GeForce RTX 4090 D", "GeForce RTX 4090 D"),
-        ("NVIDIA GeForce RTX 4070 Ti SUPER", "GeForce RTX 4070 Ti SUPER"),
         ("NVIDIA GeForce RTX 4090 Laptop GPU", "GeForce RTX 4090 Laptop GPU"),
         ("GeForce RTX 3080 Mobile", "GeForce RTX 3080 Laptop GPU"),
-        ("AMD Instinct MI300X", "AMD Instinct MI300X"),
-        ("AMD Instinct MI250X", "AMD Instinct MI250X"),
-        ("AMD Radeon RX 7900 XTX", "AMD Radeon RX 7900 XTX"),
         ("Apple M2 Pro", "Apple M2 Pro"),
-        ("Apple M1", "Apple M1"),
         ("AMD EPYC 7742 64-Core Processor", "AMD EPYC 7742"),
         ("Intel(R) Xeon(R) Gold 6148 CPU @ 2.40GHz", "Intel Xeon Gold 6148"),
-        ("Intel(R) Xeon(R) Platinum 8480+", "Intel Xeon Platinum 8480+"),
         ("12th Gen Intel(R) Core(TM) i9-12900K", "Intel Core i9-12900K"),
-        ("AMD Ryzen Threadripper 3990X 64-Core Processor", "AMD Ryzen Threadripper 3990X"),
     ],
 )
 def test_a_driver_name_finds_its_device(driver_name: str, name: str) -> None:
@@ -137,8 +116,7 @@ def test_an_ambiguous_or_unknown_name_finds_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("entry", LAPTOPS, ids=lambda s: s.name)
 def test_a_laptop_part_is_not_the_desktop_card(entry: Datasheet) -> None:
-    for driver_name in entry.driver_names:
-        assert sheet(driver_name).kind == "laptop-gpu"
+    assert {sheet(name).kind for name in entry.driver_names} == {"laptop-gpu"}
     desktop = datasheet_for(entry.driver_names[0].removesuffix(" Laptop GPU"))
     if desktop is not None:
         assert desktop.kind == "gpu"
@@ -301,11 +279,20 @@ def test_the_table_is_broad_and_without_doubles() -> None:
     assert len([s for s in SHEETS if s.kind != "cpu"]) >= 55
 
 
+def peak_key(figure: dict[str, Any]) -> tuple[str, str, str]:
+    return figure["path"], figure["precision"], figure.get("accumulator", "")
+
+
 def test_files_hold_no_key_that_is_not_read() -> None:
-    for name, content in tomls().items():
-        if name != "rates.toml":
-            assert content.keys() == {"device"}
-            assert {key for device in content["device"] for key in device} <= DEVICE_KEYS
+    every = tomls()
+    rates = every.pop("rates.toml")
+    for content in every.values():
+        assert content.keys() == {"device"}
+        for device in content["device"]:
+            assert device.keys() <= DEVICE_KEYS
+            own = rates.get(device.get("rates", ""), {"flops_per_cycle": ()})
+            known = {peak_key(rate) for rate in own["flops_per_cycle"]}
+            assert {peak_key(peak) for peak in device.get("published", ())} <= known, device
 
 
 # CPUs

@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 from tests.machine.recorded import GPU, H200, FakeNvml, cuda_answer, files, machine
 
-from ridgeline.machine import doctor
 from ridgeline.machine.doctor import (
     ASK_TORCH,
     CHECKS,
-    CORE,
     GROUPS,
     STATES,
     Check,
@@ -25,7 +23,7 @@ from ridgeline.machine.doctor import (
 )
 
 EPYC = files("linux-amd-epyc-2c.json")
-PACKAGES = dict.fromkeys(CORE, "1.0") | {"torch": "2.15.0", "nvidia-ml-py": "13.0"}
+PACKAGES = {"torch": "2.15.0", "nvidia-ml-py": "13.0"}
 BUILD = "__version__ = '2.15.0+cu132'\ncuda: Optional[str] = '13.2'\nhip: Optional[str] = None\n"
 WORKING = {"version": "2.15.0+cu132", "devices": ["NVIDIA H200"], "mps": False, "problem": None}
 NOBODY = "CapEff:\t0000000000000000\nCpus_allowed_list:\t0-1\n"
@@ -67,21 +65,18 @@ def state(name: str, facts: Facts) -> str | None:
 # ---------------------------------------------------------------- as a whole
 
 
-def test_a_bare_machine_has_nothing_broken_but_its_packages() -> None:
-    # given a machine that answers no question at all
-    checks = diagnose(Facts(io=machine()))
-    assert [check.name for check in checks if check.state == "broken"] == ["core packages"]
-    assert find("core packages", Facts(io=machine())).fix.startswith("pip install numpy")
-
-
 @pytest.mark.parametrize("system", ["Linux", "Darwin", "FreeBSD"])
-def test_with_its_packages_it_is_healthy_on_every_system(system: str) -> None:
-    io = machine(packages=dict.fromkeys(CORE, "1.0"), system=system)
-    assert is_healthy(diagnose(Facts(io=io)))
+def test_a_machine_that_answers_no_question_is_healthy(system: str) -> None:
+    assert is_healthy(diagnose(Facts(io=machine(system=system))))
 
 
 def test_every_line_is_whole() -> None:
-    for check in diagnose(gpu_machine()):
+    checks = diagnose(gpu_machine())
+    groups = [check.group for check in checks]
+    assert groups == sorted(groups, key=GROUPS.index)
+    assert set(groups) == set(GROUPS)
+    assert [check.name for check in checks if check.state == "broken"] == []
+    for check in checks:
         assert check.state in STATES
         assert check.group in GROUPS
         assert check.result
@@ -89,64 +84,20 @@ def test_every_line_is_whole() -> None:
         assert check.fix or check.state != "broken", check
 
 
-def test_the_groups_come_in_order() -> None:
-    groups = [check.group for check in diagnose(gpu_machine())]
-    assert groups == sorted(groups, key=GROUPS.index)
-    assert set(groups) == set(GROUPS)
-
-
-def test_a_check_that_fails_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ill(facts: Facts) -> None:
-        raise ZeroDivisionError("of\nall things")
-
-    monkeypatch.setattr(doctor, "CHECKS", (("noise", "load", ill),))
-    check = find("load", gpu_machine())
-    assert check.state == "broken"
-    assert check.result == "the check itself failed: ZeroDivisionError: of all things"
-
-
 def test_nothing_escapes_when_everything_raises() -> None:
     def fall(*_: object) -> Any:
-        raise PermissionError("no")
+        raise PermissionError("of\nall things")
 
     io = machine(run=fall, run_slow=fall, read=fall, find=fall, which=fall, version=fall,
-                 folder=fall, nvml=fall, free_bytes=fall, is_writable=fall, memory_bytes=fall,
-                 load=fall, is_plugged_in=fall)  # fmt: skip
+                 folder=fall, nvml=fall, disk=fall, memory_bytes=fall, load=fall)  # fmt: skip
     checks = diagnose(Facts(io=io))
-    assert len(checks) == len(CHECKS)
-    assert {check.state for check in checks if check.name != "Python"} == {"broken"}
-
-
-def test_a_healthy_gpu_machine() -> None:
-    facts = gpu_machine()
-    assert [c for c in diagnose(facts) if c.state == "broken"] == []
-    torch = find("torch and the GPU", facts)
-    assert torch.result == "built for CUDA 13.2, computes on NVIDIA H200"
+    assert [check.name for check in checks] == [name for _, name, _ in CHECKS]
+    assert {(check.state, check.result) for check in checks} == {
+        ("broken", "the check itself failed: PermissionError: of all things")
+    }
 
 
 # ---------------------------------------------------------------- torch
-
-
-@pytest.mark.parametrize(
-    ("facts", "found"),
-    [
-        (gpu_machine(driver="570.86.10"), "needs driver 580 or later"),
-        (
-            gpu_machine(seen={"/packages/torch/version.py": "__version__ = '2.15.0+cpu'\n"}),
-            "a build for the CPU only",
-        ),
-        (gpu_machine(torch={**WORKING, "devices": []}), "torch sees no GPU"),
-        (
-            gpu_machine(torch={**WORKING, "problem": "RuntimeError: CUDA error: no kernel image"}),
-            "no kernel image",
-        ),
-    ],
-)
-def test_a_torch_that_cannot_use_the_gpu(facts: Facts, found: str) -> None:
-    check = find("torch and the GPU", facts)
-    assert check.state == "broken"
-    assert found in check.result
-    assert check.fix
 
 
 def test_a_gpu_that_was_hidden_on_purpose_is_not_broken() -> None:
@@ -156,18 +107,6 @@ def test_a_gpu_that_was_hidden_on_purpose_is_not_broken() -> None:
     assert state("visible to CUDA", facts) == "note"
 
 
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [(None, "crashes"), ({"problem": "OSError: libc10.so: cannot open"}, "libc10.so")],
-)
-def test_a_torch_that_does_not_import(answer: dict[str, object] | None, words: str) -> None:
-    facts = gpu_machine(torch=answer)
-    check = find("torch", facts)
-    assert check.state == "broken"
-    assert words in check.result
-    assert state("torch and the GPU", facts) is None  # once is enough
-
-
 def test_what_the_import_prints_is_passed_over() -> None:
     noise = "a warning\n" + json.dumps(WORKING) + "\n"
     io = machine(commands={ASK_TORCH[0]: noise}, packages=PACKAGES)
@@ -175,24 +114,6 @@ def test_what_the_import_prints_is_passed_over() -> None:
 
 
 # ---------------------------------------------------------------- GPU and counters
-
-
-def test_a_driver_that_shows_no_device() -> None:
-    installed = Facts(io=machine(commands={"nvidia-smi": None}, packages=PACKAGES))
-    check = find("GPU", installed)
-    assert (check.state, check.fix.split()[0]) == ("broken", "nvidia-smi")
-    # given that nvidia-ml-py may be all that is missing
-    check = find("GPU", Facts(io=machine(commands={"nvidia-smi": None})))
-    assert (check.state, check.fix) == ("broken", "pip install 'ridgeline[nvidia]'")
-
-
-def test_a_card_without_a_driver() -> None:
-    card = "/sys/bus/pci/devices/0000:01:00.0"
-    seen = {f"{card}/vendor": "0x10de\n", f"{card}/class": "0x030000\n"}
-    check = find("GPU", Facts(io=machine(seen)))
-    assert (check.state, check.result) == ("broken", "an NVIDIA card without NVIDIA's driver")
-    sound = {**seen, f"{card}/class": "0x040300\n"}  # the card's audio part alone
-    assert state("GPU", Facts(io=machine(sound))) == "missing"
 
 
 NCU = {"ncu --version": "NVIDIA (R) Nsight Compute Command Line Profiler\nVersion 2025.3.1.0\n"}
@@ -209,82 +130,12 @@ def test_counters_that_only_administrators_may_read() -> None:
     assert "options nvidia NVreg_RestrictProfilingToAdminUsers=0" in check.fix
 
 
-def test_ncu_outside_of_the_path_is_found_by_version() -> None:
-    old, new = "/usr/local/cuda-9.2/bin/ncu", "/usr/local/cuda-13.0/bin/ncu"
-    facts = gpu_machine(seen={old: "", new: ""},
-                        commands={f"{new} --version": "Version 2025.3.1.0"})  # fmt: skip
-    check = find("Nsight Compute", facts)
-    assert (check.state, check.result) == ("note", f"2025.3.1.0, at {new}")
-    assert check.fix == 'export PATH="/usr/local/cuda-13.0/bin:$PATH"'
-
-
-def test_an_ncu_that_the_user_names() -> None:
-    facts = gpu_machine(
-        environ={"RIDGELINE_NCU": "/mine/ncu"},
-        commands={"/mine/ncu --version": "Version 2025.3.1.0"},
-    )
-    check = find("Nsight Compute", facts)
-    assert (check.state, check.result) == ("ok", "2025.3.1.0, at /mine/ncu, by RIDGELINE_NCU")
-
-
-# ---------------------------------------------------------------- software
-
-
-def test_a_compiler_that_is_only_a_promise() -> None:
-    # given macOS before its developer tools are installed
-    facts = Facts(io=machine(commands={"cc": None}, system="Darwin"))
-    check = find("compiler", facts)
-    assert (check.state, check.fix) == ("broken", "xcode-select --install")
-
-
-def test_compilers() -> None:
-    facts = Facts(io=machine(commands={"gcc --version": "gcc (Debian) 14.2.0\nmore\n"}))
-    check = find("compiler", facts)
-    assert (check.state, check.result) == ("ok", "gcc: gcc (Debian) 14.2.0")
-    io = machine(commands={"apt-get": ""})
-    fix = find("compiler", Facts(io=io))
-    assert (fix.state, fix.fix) == ("missing", "sudo apt-get install gcc")
-
-
 # ---------------------------------------------------------------- power and noise
 
 ZONE = "/sys/class/powercap/intel-rapl:0"
 
 
-def test_energy_of_the_cpu() -> None:
-    there = {f"{ZONE}/name": "package-0\n", f"{ZONE}/energy_uj": "12345\n"}
-    check = find("CPU energy", Facts(io=machine(there)))
-    assert (check.state, check.result) == ("ok", "RAPL of package-0")
-    # given that only root may read it, as on current kernels
-    del there[f"{ZONE}/energy_uj"]
-    locked = find("CPU energy", Facts(io=machine(there)))
-    assert locked.state == "missing"  # a setting, not a fault
-    assert locked.fix.startswith("sudo chmod a+r /sys/class/powercap/")
-    absent = find("CPU energy", Facts(io=machine(EPYC)))
-    assert (absent.state, absent.fix) == ("missing", "")  # nothing helps in a virtual machine
-
-
-def test_a_lowered_power_limit() -> None:
-    check = find("GPU power", gpu_machine({**H200, "PowerManagementLimit": 400_000}))
-    assert check.result == "NVIDIA H200 is limited to 400 W, not its usual 700 W"
-
-
 CPUS = "/sys/devices/system/cpu"
-
-
-def test_a_hot_gpu() -> None:
-    hot = gpu_machine({**H200, "CurrentClocksThrottleReasons": 0x40})
-    check = find("GPU throttling", hot)
-    assert check.result == "NVIDIA H200: hardware thermal"
-    capped = gpu_machine({**H200, "CurrentClocksThrottleReasons": 0x4})
-    assert state("GPU throttling", capped) == "ok"
-
-
-def test_neighbours_on_the_gpu() -> None:
-    facts = gpu_machine({**H200, "ComputeRunningProcesses": [SimpleNamespace(pid=4242)]})
-    check = find("other programs on the GPU", facts)
-    assert (check.state, check.result) == ("note", "python (4242)")
-    assert state("other programs on the GPU", gpu_machine()) == "ok"
 
 
 def test_every_check_is_on_the_page() -> None:
@@ -305,12 +156,9 @@ def epyc(seen: Mapping[str, str] | None = None, **others: Any) -> Facts:
     return bare({**EPYC, **(seen or {})}, **others)
 
 
-def disk(free: int | None, *, writable: bool = True) -> Facts:
-    return bare(free_bytes=lambda path: free, is_writable=lambda path: writable)
-
-
 SLURM = {"sinfo": "gpu*\ncpu\n", "sbatch": ""}
 GOVERNOR = f"{CPUS}/cpu0/cpufreq/scaling_governor"
+THROTTLED = f"{CPUS}/cpu0/thermal_throttle/package_throttle_count"
 LOCKED = {**ADMIN_ONLY, "/proc/self/status": NOBODY}
 CUDA_12 = {"/packages/torch/version.py": BUILD.replace("13.2", "12.8")}
 
@@ -318,17 +166,15 @@ CUDA_12 = {"/packages/torch/version.py": BUILD.replace("13.2", "12.8")}
 @pytest.mark.parametrize(
     ("name", "facts", "expected"),
     [
-        ("torch", bare(packages=dict.fromkeys(CORE, "1.0")), "missing"),
+        ("torch", bare(), "missing"),
         # a driver for CUDA 12.0 and a torch for 12.8
         ("torch and the GPU", gpu_machine(driver="525.60.13", seen=CUDA_12), "ok"),
         ("Slurm", bare(commands=SLURM), "ok"),
         ("Slurm", bare(commands={**SLURM, "sinfo": None}), "broken"),
         ("Slurm", bare(), "missing"),
-        ("disk for results", disk(50_000_000_000), "ok"),
-        ("disk for results", disk(2_000_000_000), "note"),
-        ("disk for results", disk(1_000_000), "broken"),
-        ("disk for results", disk(50_000_000_000, writable=False), "broken"),
-        ("disk for results", disk(None), "note"),
+        ("disk for results", bare(), "ok"),
+        ("disk for results", bare(disk=lambda path: (1_000_000, True)), "broken"),
+        ("disk for results", bare(disk=lambda path: (50_000_000_000, False)), "broken"),
         ("NVML", gpu_machine(), "ok"),
         ("NVML", gpu_machine(nvml=lambda: None), "broken"),
         ("NVML", gpu_machine(packages={"torch": "2.15.0"}), "missing"),
@@ -353,20 +199,17 @@ CUDA_12 = {"/packages/torch/version.py": BUILD.replace("13.2", "12.8")}
             gpu_machine(seen={"/proc/sys/kernel/osrelease": "5.15-microsoft-standard-WSL2"}),
             "note",
         ),
-        ("mains", bare(is_plugged_in=lambda: True), "ok"),
-        ("mains", bare(is_plugged_in=lambda: False), "note"),
-        ("mains", bare(), None),
         ("clock governor", epyc({GOVERNOR: "performance\n"}), "ok"),
         ("clock governor", epyc({GOVERNOR: "powersave\n"}), "note"),
         ("clock governor", epyc(), "note"),
-        ("turbo", epyc({f"{CPUS}/intel_pstate/no_turbo": "1"}), "ok"),
-        ("turbo", epyc({f"{CPUS}/intel_pstate/no_turbo": "0"}), "note"),
-        ("turbo", epyc({f"{CPUS}/cpufreq/boost": "1"}), "note"),
-        ("turbo", epyc(), None),
+        ("CPU throttling", epyc(), None),
+        ("CPU throttling", epyc({THROTTLED: "0\n"}), "ok"),
+        ("CPU throttling", epyc({THROTTLED: "7\n"}), "note"),
         ("load", epyc(load=lambda: 0.1), "ok"),
         ("load", epyc(load=lambda: 7.22), "note"),
         ("load", epyc(), None),
         ("limits", epyc(), "ok"),
+        # one of two CPUs
         ("limits", epyc({"/sys/fs/cgroup/cpu.max": "100000 100000\n"}), "note"),
         ("limits", epyc({"/sys/fs/cgroup/memory.max": "1000000\n"}), "note"),
         ("limits", epyc({"/proc/self/status": "Cpus_allowed_list:\t0\n"}), "note"),
@@ -374,3 +217,74 @@ CUDA_12 = {"/packages/torch/version.py": BUILD.replace("13.2", "12.8")}
 )
 def test_states(name: str, facts: Facts, expected: str | None) -> None:
     assert state(name, facts) == expected
+
+
+OLD_NCU, NEW_NCU = "/usr/local/cuda-9.2/bin/ncu", "/usr/local/cuda-13.0/bin/ncu"
+VERSION = "Version 2025.3.1.0"
+KERNEL_DRIVER = (
+    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\n"
+)
+NO_KERNEL = {**WORKING, "problem": "RuntimeError: CUDA error: no kernel image"}
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "state", "result", "fix"),
+    [
+        ("torch", gpu_machine(torch=None), "broken", "crashes", "python -c"),
+        ("torch", gpu_machine(torch={"problem": "OSError: libc10.so"}), "broken",
+         "libc10.so", "pip"),
+        ("torch and the GPU", gpu_machine(), "ok",
+         "built for CUDA 13.2, computes on NVIDIA H200", ""),
+        ("torch and the GPU", gpu_machine(driver="570.86.10"), "broken",
+         "needs driver 580 or later", "update the driver"),
+        ("torch and the GPU",
+         gpu_machine(seen={"/packages/torch/version.py": "__version__ = '2.15.0+cpu'\n"}), "broken",
+         "a build for the CPU only", "pip uninstall torch"),
+        ("torch and the GPU", gpu_machine(torch={**WORKING, "devices": []}), "broken",
+         "torch sees no GPU", "nvidia-smi"),
+        ("torch and the GPU", gpu_machine(torch=NO_KERNEL), "broken", "no kernel image",
+         "this build does not know the GPU"),
+        ("compiler", bare(commands={"gcc --version": "gcc (Debian) 14.2.0\nmore\n"}), "ok",
+         "gcc (Debian) 14.2.0", ""),
+        # macOS before its developer tools are installed
+        ("compiler", bare(commands={"cc": None}, system="Darwin"), "broken", "does not start",
+         "xcode-select --install"),
+        ("compiler", bare(), "missing", "no cc, gcc or clang", "install gcc"),
+        ("GPU", bare(commands={"nvidia-smi": None}, packages=PACKAGES), "broken",
+         "neither NVML nor CUDA shows a device", "nvidia-smi"),
+        # nvidia-ml-py may be all that is missing
+        ("GPU", bare(commands={"nvidia-smi": None}), "broken", "nvidia-ml-py is not installed",
+         "pip install 'ridgeline[nvidia]'"),
+        ("GPU", bare({"/proc/driver/nvidia/version": KERNEL_DRIVER}), "broken",
+         "the driver is loaded", "in a container: start it with --gpus all"),
+        # the newest of those outside of PATH, and the one that the user names
+        ("Nsight Compute", gpu_machine(seen={OLD_NCU: "", NEW_NCU: ""},
+                                       commands={f"{NEW_NCU} --version": VERSION}),
+         "ok", f"2025.3.1.0, at {NEW_NCU}", ""),
+        ("Nsight Compute", gpu_machine(environ={"RIDGELINE_NCU": "/mine/ncu"},
+                                       commands={"/mine/ncu --version": VERSION}),
+         "ok", "2025.3.1.0, at /mine/ncu, by RIDGELINE_NCU", ""),
+        ("CPU energy", bare({f"{ZONE}/name": "package-0\n", f"{ZONE}/energy_uj": "12345\n"}), "ok",
+         "RAPL of package-0", ""),
+        # only root may read it, as on current kernels: a setting, not a fault
+        ("CPU energy", bare({f"{ZONE}/name": "package-0\n"}), "missing", "only root may read it",
+         "sudo chmod a+r /sys/class/powercap/"),
+        ("CPU energy", epyc(), "missing", "the virtual machine does not pass it on", ""),
+        ("GPU power", gpu_machine({**H200, "PowerManagementLimit": 400_000}), "note",
+         "NVIDIA H200 is limited to 400 W, not its usual 700 W", "roofs measured here"),
+        ("GPU throttling", gpu_machine({**H200, "CurrentClocksThrottleReasons": 0x40}), "note",
+         "NVIDIA H200: hardware thermal", "let it cool"),
+        ("GPU throttling", gpu_machine({**H200, "CurrentClocksThrottleReasons": 0x4}), "ok",
+         "not now", ""),
+        ("other programs on the GPU",
+         gpu_machine({**H200, "ComputeRunningProcesses": [SimpleNamespace(pid=4242)]}), "note",
+         "python (4242)", "wait for them"),
+        ("other programs on the GPU", gpu_machine(), "ok", "none", ""),
+    ],
+)  # fmt: skip
+def test_results_and_fixes(name: str, facts: Facts, state: str, result: str, fix: str) -> None:
+    check = find(name, facts)
+    assert check.state == state
+    assert result in check.result
+    assert check.fix.startswith(fix)
+    assert bool(check.fix) == bool(fix)

@@ -1,12 +1,14 @@
 """Ceilings of an Apple GPU, with the device's calls replaced: no such machine is at hand."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from ridgeline.errors import RidgelineError
-from ridgeline.machine import measure as mps
+from ridgeline.machine import measure
+from ridgeline.machine.cpu_kernels import BuildError
+from ridgeline.machine.passport import Missing
 
 
 class Metal:
@@ -20,65 +22,70 @@ class Metal:
         synchronize = staticmethod(lambda: None)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(torch, name)
+        real = getattr(torch, name)
+        if name not in ("randn", "zeros", "ones"):
+            return real
 
-    @staticmethod
-    def randn(*shape: int, device: str) -> torch.Tensor:
-        assert device == "mps"
-        return torch.randn(*shape)
+        def make(*shape: int, device: str) -> torch.Tensor:
+            assert device == "mps"
+            return real(*shape)  # type: ignore[no-any-return]
 
-    @staticmethod
-    def zeros(*shape: int, device: str) -> torch.Tensor:
-        assert device == "mps"
-        return torch.zeros(*shape)
+        return make
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mps, "SHAPES", ((16, 16, 16), (8, 16, 16)))
-    monkeypatch.setattr(mps, "BUFFER_BYTES", 1 << 12)
+SMALL = replace(measure.APPLE, shapes=((16, 16, 16), (8, 16, 16)), buffer_bytes=1 << 12)
 
 
 def test_products_memory_and_launches_are_measured() -> None:
     steps: list[str] = []
-    ceilings, missing = mps.measure_mps(quick=True, progress=steps.append, torch=Metal())
+    ceilings, missing = measure.measure_with_torch(
+        "mps", SMALL, quick=True, progress=steps.append, torch=Metal()
+    )
     assert [(c.kind, c.precision or c.pattern or c.what) for c in ceilings] == [
         ("compute", "fp32"), ("compute", "fp16"), ("compute", "bf16"),
         ("bandwidth", "read"), ("bandwidth", "copy"), ("bandwidth", "triad"),
         ("launch", "eager dispatch"),
     ]  # fmt: skip
     assert all(c.best > 0 for c in ceilings)
-    assert len(steps) == mps.count_steps(["mps"], quick=True)
+    assert len(steps) == measure.count_steps(["mps"], quick=True)
     assert "fp64 products" in {m.what for m in missing}
 
 
-def test_what_metal_refuses_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> None:
-        raise TypeError("bfloat16 is not supported on MPS")
+@pytest.mark.parametrize(
+    ("part", "refused", "error"),
+    [
+        ("_measure_product", "bf16", TypeError("bfloat16 is not supported on MPS")),
+        ("_measure_memory", "mps", RuntimeError("MPS backend out of memory")),
+    ],
+)
+def test_what_metal_refuses_is_listed_and_the_rest_is_measured(
+    monkeypatch: pytest.MonkeyPatch, part: str, refused: str, error: Exception
+) -> None:
+    real = getattr(measure, part)
 
-    metal = Metal()
-    real = mps._measure_product
+    def refuse(*how: Any) -> Any:
+        if refused in how:
+            raise error
+        return real(*how)
 
-    def product(torch: Any, clock: Any, samples: int, precision: str) -> Any:
-        return refuse() if precision == "bf16" else real(torch, clock, samples, precision)
-
-    monkeypatch.setattr(mps, "_measure_product", product)
-    _, missing = mps.measure_mps(quick=True, torch=metal)
-    assert ("bf16 products", "bfloat16 is not supported on MPS") in {
-        (m.what, m.reason) for m in missing
-    }
+    monkeypatch.setattr(measure, part, refuse)
+    ceilings, missing = measure.measure_with_torch("mps", SMALL, quick=True, torch=Metal())
+    assert str(error) in {m.reason for m in missing}
+    assert "launch" in {c.kind for c in ceilings}
 
 
-def test_no_apple_gpu() -> None:
-    with pytest.raises(RidgelineError, match="there is no Apple GPU here"):
-        mps.measure_mps(torch=torch)
+def test_a_cpu_without_a_compiler_is_measured_with_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure_cpu(**_: Any) -> Any:
+        raise BuildError("no C compiler was found")
 
-
-def test_memory_that_does_not_fit_costs_no_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> None:
-        raise RuntimeError("MPS backend out of memory")
-
-    monkeypatch.setattr(mps, "_measure_memory", refuse)
-    ceilings, missing = mps.measure_mps(quick=True, torch=Metal())
-    assert {c.kind for c in ceilings} == {"compute", "launch"}
-    assert ("memory", "MPS backend out of memory") in {(m.what, m.reason) for m in missing}
+    small = replace(measure.UNCOMPILED, shapes=((16, 16, 16),), buffer_bytes=1 << 12)
+    monkeypatch.setattr("ridgeline.machine.ceilings_cpu.measure_cpu", measure_cpu)
+    monkeypatch.setattr(measure, "UNCOMPILED", small)
+    ceilings, missing = measure._measure("cpu", quick=True, progress=lambda _what: None)
+    assert [(c.device, c.precision or c.pattern or c.what) for c in ceilings] == [
+        ("cpu", "fp32"), ("cpu", "fp64"),
+        ("cpu", "read"), ("cpu", "copy"), ("cpu", "triad"),
+        ("cpu", "eager dispatch"),
+    ]  # fmt: skip
+    reason = "no C compiler was found; needs a C compiler: install gcc or clang"
+    assert missing == [Missing(what="CPU vectors and caches", reason=reason)]

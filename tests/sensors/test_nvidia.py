@@ -1,5 +1,6 @@
 """NVIDIA's meters, with NVML replaced."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -121,42 +122,37 @@ def test_the_power_of_a_board_is_not_that_of_a_slice(uuid: str, mig_mode: int) -
     assert meters.conditions().temperature_c == 41.0
 
 
-def test_an_index_is_no_uuid() -> None:
-    assert nvidia_meters(None, FakeNvml).reasons == (NO_UUID,)
-    assert nvidia_meters("", FakeNvml).reasons == (NO_UUID,)
+def no_bindings() -> Any:
+    raise ModuleNotFoundError("pynvml")
 
 
-def test_what_is_missing_is_said() -> None:
-    def no_bindings() -> Any:
-        raise ModuleNotFoundError("pynvml")
-
-    assert nvidia_meters("GPU-1-2", no_bindings).reasons == (NO_BINDINGS,)
-    assert nvidia_meters("GPU-9", FakeNvml).reasons == (
-        "NVML does not answer for GPU-9: Not Found",
-    )
+@pytest.mark.parametrize(
+    ("uuid", "load", "reason"),
+    [
+        (None, FakeNvml, NO_UUID),  # an index is no UUID
+        ("", FakeNvml, NO_UUID),
+        ("GPU-1-2", no_bindings, NO_BINDINGS),
+        ("GPU-9", FakeNvml, "NVML does not answer for GPU-9: Not Found"),
+    ],
+)
+def test_why_there_is_no_meter(uuid: str | None, load: Callable[[], Any], reason: str) -> None:
+    assert nvidia_meters(uuid, load).reasons == (reason,)
     assert nvml_reader("GPU-00000000-0000-0000-0000-000000000000") is None
 
 
 @pytest.mark.parametrize(
     ("given", "asked"),
-    [
-        ("1-2", ["GPU-1-2"]),
-        ("3-4", ["GPU-3-4", "MIG-3-4"]),
-        ("GPU-1-2", ["GPU-1-2"]),
-        ("MIG-3-4", ["MIG-3-4"]),
-    ],
+    [("1-2", ["GPU-1-2"]), ("3-4", ["GPU-3-4", "MIG-3-4"]), ("MIG-3-4", ["MIG-3-4"])],
 )
 def test_torch_does_not_say_whether_a_uuid_is_of_a_slice(given: str, asked: list[str]) -> None:
     questions: list[str] = []
 
-    def by_uuid(uuid: str) -> str:
-        questions.append(uuid)
-        if uuid not in ("GPU-1-2", "MIG-3-4"):
-            raise LookupError(uuid)
-        return f"handle of {uuid}"
+    class Nvml(FakeNvml):
+        def handle(self, uuid: str) -> str:
+            questions.append(uuid)
+            return super().handle(uuid)
 
-    nvml = SimpleNamespace(nvmlDeviceGetHandleByUUID=by_uuid, NVMLError=LookupError)
-    assert nvml_handle(nvml, given) == f"handle of {asked[-1]}"
+    assert nvml_handle(Nvml(), given) == asked[-1]
     assert questions == asked
 
 

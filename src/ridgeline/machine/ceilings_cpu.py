@@ -1,4 +1,4 @@
-"""The ceilings of the CPU: arithmetic, every level of memory, starting work, power.
+"""The ceilings of the CPU: arithmetic, every level of memory, starting work.
 
 First a curve of bandwidth over the working set shows which set of each cache is fastest. Then
 everything is sampled by turns: each round takes one short sample of every ceiling, so that a
@@ -12,10 +12,13 @@ it is not counted. A working set is that of all threads together, all arrays inc
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from time import perf_counter, sleep
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from ridgeline.machine.cpu import read_caches, share_caches
@@ -23,36 +26,34 @@ from ridgeline.machine.cpu_kernels import (
     COMPUTE_KERNELS,
     DRAM_KERNELS,
     PATTERNS,
-    BuildError,
-    CKernels,
     Kernels,
-    NumpyKernels,
     Probe,
+    Team,
     build_kernels,
+    choose_cpus,
     choose_kernels,
     identify_processor,
 )
-from ridgeline.machine.cpu_threads import Team, Watch, choose_cpus
 from ridgeline.machine.passport import ONE_CORE, Ceiling, Missing
 from ridgeline.machine.sampling import best_of_rounds, in_rounds, rate_probe, time_calls
 from ridgeline.machine.system import SystemIO, find_limits
 from ridgeline.records import Conditions
+from ridgeline.sensors.cpu import SYS, RaplMeter, cpufreq_hz, temperature_c, text_of
+from ridgeline.sensors.sampler import summarise_conditions
 from ridgeline.units import format_bytes
 
 DEVICE = "cpu"
-NEEDS_KERNELS = "needs a C compiler: install gcc or clang"
-NO_INSTRUCTION = {
+NO_INSTRUCTION = "this processor, or its compiler, has no instructions for it"
+INSTRUCTIONS = {  # that a kernel needs
     "vector_fp16": "AVX512-FP16 or Arm's half-precision vectors",
     "vector_bf16": "AVX512-BF16 or Arm's BF16",
     "vector_int8": "AVX512-VNNI, AVX-VNNI or Arm's DotProd",
     "tiles_bf16": "AMX",
     "tiles_int8": "AMX",
 }
-MATRIX_PRECISIONS = ("fp32", "fp64", "bf16")
-LOADS = {"idle": "", "compute": "vector_fp32", "memory": "memory_read"}  # of power, by kernel
+TORCH_NAMES = {"fp32": "float32", "fp64": "float64", "bf16": "bfloat16"}
 UNDESCRIBED_BYTES = 2**28  # the largest working set where no cache is described
-LAUNCH_LIMIT_S = 3.0
-LEAST_LAUNCHES, MOST_LAUNCHES = 10, 100
+LAUNCHES, DISPATCHES = 100, 500  # samples, and calls in one of them
 
 Progress = Callable[[str], None]
 Probes = dict[str, tuple[Callable[[], float], dict[str, Any]]]  # a probe, and fields of its ceiling
@@ -65,17 +66,16 @@ class Plan:
     curve_rounds: int
     per_octave: int
     rounds: int
-    power_samples: int
     longest_product_s: float  # larger matrices than the first that takes longer are not tried
 
     @property
     def steps(self) -> int:
         """How often progress is reported: the kernels, the curve, products, rounds, launches."""
-        return 1 + self.curve_rounds + len(MATRIX_PRECISIONS) + self.rounds + 2 + len(LOADS)
+        return 1 + self.curve_rounds + len(TORCH_NAMES) + self.rounds + 1
 
 
-QUICK = Plan(curve_rounds=4, per_octave=2, rounds=25, power_samples=10, longest_product_s=0.03)
-FULL = Plan(curve_rounds=12, per_octave=4, rounds=120, power_samples=20, longest_product_s=0.1)
+QUICK = Plan(curve_rounds=4, per_octave=2, rounds=25, longest_product_s=0.03)
+FULL = Plan(curve_rounds=12, per_octave=4, rounds=120, longest_product_s=0.1)
 
 
 def cpu_steps(quick: bool) -> int:
@@ -89,43 +89,30 @@ def measure_cpu(
     """All ceilings of the CPU, and what could not be measured with its reason.
 
     One thread for each core that this process may use, unless `threads` says otherwise. Takes
-    about two minutes, or twenty seconds if `quick`.
+    about two minutes, or twenty seconds if `quick`. BuildError where there is no C compiler.
     """
+    candidates = build_kernels()
     cpus = choose_cpus(threads)
     caches = read_caches(SystemIO(), cpus[0])
     described = share_caches(caches, cpus)
     alone_bytes = _limit_bytes(share_caches(caches, cpus[:1]), 1) // 2
-    sources, missing = find_kernels()
-    with (
-        Team(cpus, _limit_bytes(described, len(cpus)), alone_bytes) as team,
-        torch_threads(len(cpus)),
-    ):
-        kernels = choose_kernels(team, sources)
+    team_of_all = Team(cpus, _limit_bytes(described, len(cpus)), alone_bytes)
+    with team_of_all as team, import_torch(len(cpus)) as torch:
+        kernels = choose_kernels(team, candidates)
         progress("CPU kernels")
-        cycles = kernels.get("cycles")
-        clock = Probe(team, cycles, "cycles", threads=1, sample_s=2e-4) if cycles else None
+        clock = None
+        if "cycles" in kernels:  # of x86 and Arm only
+            clock = Probe(team, kernels["cycles"], "cycles", threads=1, sample_s=2e-4)
         measurement = CpuCeilings(
             plan=QUICK if quick else FULL,
             team=team,
             kernels=kernels,
-            compiled=next((source for source in sources if isinstance(source, CKernels)), None),
+            torch=torch,
             watch=Watch(cpus, cycles_per_s=clock),
             progress=progress,
-            missing=missing,
         )
-        ceilings = measurement.measure_rates(described)
-        ceilings += measurement.measure_launches()
-        ceilings += measurement.measure_powers()
-    return ceilings, missing
-
-
-def find_kernels() -> tuple[list[Kernels], list[Missing]]:
-    """The kernels in C; numpy's, and the reason, where they cannot be compiled."""
-    try:
-        return [*build_kernels()], []
-    except BuildError as error:
-        reason = f"{error}; {NEEDS_KERNELS}"
-        return [NumpyKernels()], [Missing(what="CPU kernels in C", reason=reason)]
+        ceilings = [*measurement.measure_rates(described), *measurement.measure_dispatch()]
+    return ceilings, measurement.missing
 
 
 def _limit_bytes(described: Mapping[str, int], threads: int) -> int:
@@ -194,6 +181,58 @@ def best_size(curve: Curve, level: Level) -> int:
     return max(inside, key=lambda point: point[1])[0]
 
 
+# ---------------------------------------------------------------- conditions
+
+
+class Watch:
+    """Notes the conditions of each thing that is measured, sample by sample."""
+
+    def __init__(
+        self,
+        cpus: Sequence[int],
+        *,
+        cycles_per_s: Callable[[], float] | None = None,
+        root: Path = SYS,
+    ) -> None:
+        self.meter = RaplMeter(root)
+        self._cpus, self._cycles_per_s, self._root = cpus, cycles_per_s, root
+        self._notes: dict[Hashable, list[Conditions]] = defaultdict(list)
+        self._joules: defaultdict[Hashable, float] = defaultdict(float)
+        self._seconds: defaultdict[Hashable, float] = defaultdict(float)
+        self._before = self._look()
+
+    def note(self, key: Hashable) -> None:
+        """What happened since the last note, and how things are now, belongs to `key`."""
+        (start_s, start_j, throttled), (end_s, end_j, throttled_now) = self._before, self._look()
+        if start_j is not None and end_j is not None:
+            self._joules[key] += end_j - start_j
+            self._seconds[key] += end_s - start_s
+        seen = Conditions(
+            clock_hz=self.clock_hz(),
+            temperature_c=temperature_c(self._root),
+            throttle_reasons=("thermal",) if throttled_now > throttled else (),
+        )
+        self._notes[key].append(seen)
+        self._before = self._look()
+
+    def conditions(self, key: Hashable) -> Conditions:
+        """The middle of what was noted for `key`, and the mean power."""
+        seconds = self._seconds[key]
+        power_w = self._joules[key] / seconds if seconds else None
+        return replace(summarise_conditions(self._notes[key]), power_w=power_w)
+
+    def clock_hz(self) -> float | None:
+        """By cpufreq, or measured; None where neither can be."""
+        clock_hz = cpufreq_hz(self._cpus, self._root)
+        return self._cycles_per_s() if clock_hz is None and self._cycles_per_s else clock_hz
+
+    def _look(self) -> tuple[float, float | None, int]:
+        """The time, joules so far, and how often heat has slowed the package down."""
+        folder = self._root / "devices" / "system" / "cpu" / f"cpu{self._cpus[0]}"
+        text = text_of(folder / "thermal_throttle" / "package_throttle_count").strip()
+        return perf_counter(), self.meter.energy_j(), int(text) if text.isdigit() else 0
+
+
 # ---------------------------------------------------------------- one measurement
 
 
@@ -204,7 +243,7 @@ class CpuCeilings:
     plan: Plan
     team: Team
     kernels: Mapping[str, Kernels]
-    compiled: CKernels | None  # None: there is numpy only
+    torch: Any  # None: not installed
     watch: Watch
     progress: Progress = lambda text: None
     missing: list[Missing] = field(default_factory=list)
@@ -249,7 +288,7 @@ class CpuCeilings:
             kernels = self.kernels.get(name)
             if kernels is None:
                 what = f"{precision} {'tiles' if path == 'matrix' else 'vectors'}"
-                self._miss(what, self._explain_missing_kernel(name))
+                self._miss(what, f"{NO_INSTRUCTION}: {INSTRUCTIONS[name]}")
                 continue
             what = "tile products" if path == "matrix" else "multiply-add chains"
             for threads in self.thread_counts:
@@ -262,27 +301,23 @@ class CpuCeilings:
                 )  # fmt: skip
         return probes
 
-    def _explain_missing_kernel(self, name: str) -> str:
-        if name not in NO_INSTRUCTION or self.compiled is None:
-            return NEEDS_KERNELS
-        words = "this processor, or its compiler, has no instructions for it"
-        return f"{words}: {NO_INSTRUCTION[name]}"
-
     def _make_matrix_probes(self) -> Probes:
         probes: Probes = {}
-        has_bf16 = has_bf16_instructions(identify_processor())
-        for precision in MATRIX_PRECISIONS:
-            if precision == "bf16" and not has_bf16:
+        if self.torch is None:
+            self._miss(
+                "matrix products and dispatch", "needs torch: pip install 'ridgeline[torch]'"
+            )
+        for precision in TORCH_NAMES if self.torch is not None else ():
+            if precision == "bf16" and not has_bf16_instructions(identify_processor()):
                 reason = "no AVX512-BF16, AMX or Arm BF16: emulated, it is over 100 times slower"
                 self._miss("bf16 matrix products", f"{reason} than fp32")
-            elif product := find_best_product(precision, self.plan.longest_product_s):
-                probe, how = product
+            else:
+                longest_s = self.plan.longest_product_s
+                probe, how = find_best_product(self.torch, precision, longest_s)
                 fields = {"kind": "compute", "path": "matrix", "precision": precision,
                           "accumulator": "fp64" if precision == "fp64" else "fp32",
                           "threads": self.threads, "how": how}  # fmt: skip
                 probes[f"matrix/{precision}"] = (probe, fields)
-            else:
-                self._miss(f"{precision} matrix products", "needs torch")
             self.progress("CPU matrix shapes")
         return probes
 
@@ -290,14 +325,12 @@ class CpuCeilings:
 
     def _make_memory_probes(self, described: Mapping[str, int]) -> Probes:
         """The curve, the levels in it, and a probe for each level and pattern."""
-        patterns = [p for p in PATTERNS if f"memory_{p}" in self.kernels]
-        curves = self._measure_curves(patterns)
-        levels = list_levels(described)
-        if self.compiled is None:
-            levels = [level for level in levels if level.name in ("l3", "dram")]  # numpy's reach
+        if not described:
+            self._miss("bandwidth of caches", "the system does not describe them")
+        curves = self._measure_curves()
         probes: Probes = {}
-        for level in levels:
-            for pattern in patterns:
+        for level in list_levels(described):
+            for pattern in PATTERNS:
                 size_bytes = best_size(curves[pattern], level)
                 others = DRAM_KERNELS[pattern] if level.name == "dram" else ()
                 for name in (f"memory_{pattern}", *others):
@@ -306,7 +339,6 @@ class CpuCeilings:
                         probes[key] = self._make_memory_probe(
                             name, level, pattern, size_bytes, threads
                         )
-        self._miss_memory({level.name for level in levels}, described, patterns)
         return probes
 
     def _make_memory_probe(
@@ -332,7 +364,7 @@ class CpuCeilings:
         probe = Probe(self.team, self.kernels[name], name, threads=threads, size_bytes=size_bytes)
         return probe, fields
 
-    def _measure_curves(self, patterns: Sequence[str]) -> dict[str, Curve]:
+    def _measure_curves(self) -> dict[str, Curve]:
         """Best rate by working set of one thread, for each pattern."""
         sizes = size_grid(self.team.bytes_per_thread, per_octave=self.plan.per_octave)
         probes = {
@@ -341,128 +373,34 @@ class CpuCeilings:
                                    sample_s=1e-3)
             for size in sizes
             if size <= self.team.bytes_per_thread
-            for pattern in patterns
+            for pattern in PATTERNS
         }  # fmt: skip
         samples = in_rounds(probes, rounds=self.plan.curve_rounds,
                             after_round=lambda: self.progress("CPU memory curve"))  # fmt: skip
-        return {
-            pattern: [(size, max(rates)) for (kind, size), rates in samples.items()
-                      if kind == pattern]
-            for pattern in patterns
-        }  # fmt: skip
-
-    def _miss_memory(
-        self, measured: set[str], described: Mapping[str, int], patterns: Sequence[str]
-    ) -> None:
-        undescribed = "the system does not describe this cache"
-        reason = undescribed if len(patterns) == len(PATTERNS) else NEEDS_KERNELS
-        for level in (*(described or ("l1", "l2", "l3")), "dram"):
-            if level not in measured:
-                self._miss(f"{level} bandwidth", reason)
-        for pattern in PATTERNS:
-            if pattern not in patterns:
-                self._miss(f"{pattern} bandwidth", NEEDS_KERNELS)
+        curves: dict[str, list[tuple[int, float]]] = {pattern: [] for pattern in PATTERNS}
+        for (pattern, size), rates in samples.items():
+            curves[pattern].append((size, max(rates)))
+        return {**curves}
 
     # ------------------------------------------------------------ launches
 
-    def measure_launches(self) -> list[Ceiling]:
-        """Seconds to start something that has nothing to do."""
-        launches = {"eager dispatch": (_make_dispatch, 1),
-                    "parallel region": (self._make_region, self.threads)}  # fmt: skip
-        ceilings = []
-        for what, (make, threads) in launches.items():
-            try:
-                sample, how = make()
-            except LookupError as reason:
-                self._miss(what, str(reason.args[0]))
-            else:
-                samples = _sample_launches(sample)
-                self.watch.note(what)
-                ceilings.append(
-                    Ceiling(kind="launch", device=DEVICE, samples=samples, how=how, what=what,
-                            threads=threads, conditions=self.watch.conditions(what))
-                )  # fmt: skip
-            self.progress("CPU launch")
-        return ceilings
-
-    def _make_region(self) -> tuple[Callable[[], float], str]:
-        library, regions = self.compiled, 20
-        if library is None:
-            raise LookupError("needs a C compiler")
-        if library.parallel_region_s(self.threads, 1) is None:
-            raise LookupError("the C compiler has no OpenMP")
-        how = f"empty OpenMP region of {self.threads} threads, mean of {regions}"
-        return lambda: library.parallel_region_s(self.threads, regions) or 0.0, how
-
-    # ------------------------------------------------------------ power
-
-    def measure_powers(self) -> list[Ceiling]:
-        """Watts while idle, computing and moving memory; nothing where there is no meter."""
-        meter = self.watch.meter
-        if meter.reason is not None:
-            self._miss("power", meter.reason)
-        ceilings = []
-        for what, name in LOADS.items():
-            load = self._make_load(what, name) if meter.reason is None else None
-            if load is not None:
-                samples = _sample_watts(meter.energy_j, load[0], self.plan.power_samples)
-                self.watch.note(what)
-                clock = Conditions(clock_hz=self.watch.conditions(what).clock_hz)
-                if samples:
-                    ceilings.append(
-                        Ceiling(kind="power", device=DEVICE, samples=samples, what=what,
-                                how=f"RAPL, all packages, without the memory; {load[1]}",
-                                threads=None if what == "idle" else self.threads,
-                                conditions=clock)
-                    )  # fmt: skip
-            self.progress("CPU power")
-        return ceilings
-
-    def _make_load(self, what: str, name: str) -> tuple[Callable[[], object], str] | None:
-        if what == "idle":
-            return lambda: sleep(0.01), "sleeping"
-        kernels = self.kernels.get(name)
-        if kernels is None:
-            return None
-        size_bytes = self.team.bytes_per_thread if what == "memory" else 0
-        probe = Probe(self.team, kernels, name, threads=self.threads, size_bytes=size_bytes,
-                      sample_s=0.01)  # fmt: skip
-        return probe, f"{name}, {kernels.how}"
-
-
-def _make_dispatch() -> tuple[Callable[[], float], str]:
-    torch, calls = import_torch(), 500
-    if torch is None:
-        raise LookupError("needs torch (`pip install 'ridgeline[torch]'`)")
-    a, b, c = (torch.zeros(1) for _ in range(3))
-    how = f"torch.add of one element, out given, mean of {calls} calls"
-    return lambda: time_calls(lambda: torch.add(a, b, out=c), calls) / calls, how
-
-
-def _sample_launches(sample: Callable[[], float]) -> tuple[float, ...]:
-    """A hundred samples, or as many as fit in some seconds, but never too few."""
-    end_s = perf_counter() + LAUNCH_LIMIT_S
-    samples: list[float] = []
-    while len(samples) < LEAST_LAUNCHES or (
-        len(samples) < MOST_LAUNCHES and perf_counter() < end_s
-    ):
-        samples.append(sample())
-    return tuple(samples)
-
-
-def _sample_watts(
-    energy_j: Callable[[], float | None], load: Callable[[], object], samples: int
-) -> tuple[float, ...]:
-    """Mean power of one tenth of a second each, under the load."""
-    watts = []
-    for _ in range(samples):
-        start_j, start_s = energy_j(), perf_counter()
-        while perf_counter() - start_s < 0.1:
-            load()
-        end_j, end_s = energy_j(), perf_counter()
-        if start_j is not None and end_j is not None:
-            watts.append((end_j - start_j) / (end_s - start_s))
-    return tuple(watts)
+    def measure_dispatch(self) -> list[Ceiling]:
+        """Seconds to start an operator of torch that has nothing to do."""
+        torch, what = self.torch, "eager dispatch"
+        self.progress("CPU launch")
+        if torch is None:
+            return []
+        a, b, c = (torch.zeros(1) for _ in range(3))
+        samples = tuple(
+            time_calls(lambda: torch.add(a, b, out=c), DISPATCHES) / DISPATCHES
+            for _ in range(LAUNCHES)
+        )
+        self.watch.note(what)
+        return [
+            Ceiling(kind="launch", device=DEVICE, samples=samples, what=what, threads=1,
+                    how=f"torch.add of one element, out given, mean of {DISPATCHES} calls",
+                    conditions=self.watch.conditions(what))
+        ]  # fmt: skip
 
 
 # ---------------------------------------------------------------- matrix products
@@ -489,65 +427,36 @@ def list_shapes() -> list[Shape]:
     return sorted(shapes, key=lambda shape: (math.prod(shape), shape))
 
 
-def find_best_product(precision: str, longest_s: float) -> tuple[Callable[[], float], str] | None:
-    """Try shapes until one product takes too long: the best one's probe, and what it runs.
-
-    None if neither torch nor numpy has this precision.
-    """
+def find_best_product(
+    torch: Any, precision: str, longest_s: float
+) -> tuple[Callable[[], float], str]:
+    """Try shapes until one product takes too long: the best one's probe, and what it runs."""
+    dtype = getattr(torch, TORCH_NAMES[precision])
     probes: dict[Shape, Callable[[], float]] = {}
-    library = ""
-    for shape in list_shapes():
-        product = _make_product(precision, shape)
-        if product is None:
-            return None
-        call, library = product
+    for m, n, k in list_shapes():
+        a, b, c = (torch.rand(size).to(dtype) for size in ((m, k), (k, n), (m, n)))
+        call = partial(torch.mm, a, b, out=c)
         call()  # the first call of a shape sets things up
         time_s = min(time_calls(call, 1) for _ in range(2))
-        probes[shape] = rate_probe(call, 2.0 * math.prod(shape), sample_s=SAMPLE_S)
+        probes[m, n, k] = rate_probe(call, 2.0 * m * n * k, sample_s=SAMPLE_S)
         if time_s > longest_s:
             break
     rates = best_of_rounds(probes, rounds=SEARCH_ROUNDS)
     best = max(rates, key=lambda shape: rates[shape])
-    return probes[best], f"{library} {best[0]}x{best[1]}x{best[2]}"
-
-
-def _make_product(precision: str, shape: Shape) -> tuple[Callable[[], object], str] | None:
-    """The product as a call, and what it is called."""
-    m, n, k = shape
-    sizes = ((m, k), (k, n), (m, n))
-    names = {"fp32": "float32", "fp64": "float64", "bf16": "bfloat16"}
-    torch = import_torch()
-    if torch is not None:
-        a, b, c = (torch.rand(size).to(getattr(torch, names[precision])) for size in sizes)
-        return lambda: torch.mm(a, b, out=c), "torch.mm"
-    import numpy as np
-
-    if precision == "bf16":
-        return None
-    generator = np.random.default_rng(0)
-    x, y, z = (generator.random(size).astype(names[precision]) for size in sizes)
-    return lambda: np.matmul(x, y, out=z), "numpy.matmul"
+    return probes[best], f"torch.mm {best[0]}x{best[1]}x{best[2]}"
 
 
 @contextmanager
-def torch_threads(threads: int) -> Iterator[None]:
-    """Let torch use this many threads, and give it back what it had."""
-    torch = import_torch()
-    if torch is None:
-        yield
+def import_torch(threads: int) -> Iterator[Any]:
+    """Torch with this many threads, until the block ends; None where it is not installed."""
+    try:
+        import torch
+    except ImportError:
+        yield None
         return
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        yield
+        yield torch
     finally:
         torch.set_num_threads(before)
-
-
-def import_torch() -> Any:
-    """Torch, or None where it is not installed."""
-    try:
-        import torch
-    except ImportError:
-        return None
-    return torch

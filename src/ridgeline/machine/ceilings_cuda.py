@@ -6,12 +6,12 @@ No clock or power setting is changed: roofs are those that people get.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import sqrt
 from statistics import median
 from time import sleep
-from typing import Any
+from typing import Any, NamedTuple
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.passport import Ceiling, Missing
@@ -42,38 +42,19 @@ SHARES_OF_L2 = (1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1, 2, 4, 8)
 """Working sets of the curve, as shares of the cache that the device describes."""
 
 
-@dataclass(frozen=True, slots=True)
-class CacheEnd:
-    """The last working set that is served by the cache, and the first that is not."""
+def find_cache_end(
+    sizes: Sequence[int], rates: Sequence[float], described_bytes: int
+) -> tuple[int, str]:
+    """The last working set that the cache serves, and words for `how`.
 
-    inside_bytes: int
-    outside_bytes: int | None
-
-    def text(self, described_bytes: int) -> str:
-        """For `how`: what the curve says beside what the device says."""
-        if self.outside_bytes is None:
-            return f"the curve does not fall; described L2 {described_bytes} B"
-        span = f"between {self.inside_bytes} and {self.outside_bytes} B"
-        return f"the curve falls {span}; described L2 {described_bytes} B"
-
-    def agrees(self, described_bytes: int) -> bool:
-        """Whether the fall is where the description puts it, within a factor of four.
-
-        A cache in several parts that keep copies of each other's data holds less than its size.
-        """
-        if self.outside_bytes is None:
-            return False
-        return (
-            self.inside_bytes <= 2 * described_bytes and self.outside_bytes >= described_bytes / 4
-        )
-
-
-def cache_end(sizes: Sequence[int], rates: Sequence[float]) -> CacheEnd:
-    """The fall of the curve: where it crosses the middle of its ends, on a logarithmic scale."""
+    The curve falls where it crosses the middle of its ends, on a logarithmic scale. A cache in
+    several parts that keep copies of each other's data holds less than its size.
+    """
     middle = sqrt(max(rates) * rates[-1])
     inside = max(size for size, rate in zip(sizes, rates, strict=True) if rate >= middle)
     beyond = [size for size in sizes if size > inside]
-    return CacheEnd(inside, min(beyond, default=None))
+    fall = f"falls between {inside} and {min(beyond)} B" if beyond else "does not fall"
+    return inside, f"the curve {fall}; described L2 {described_bytes} B"
 
 
 SHAPES = (
@@ -89,6 +70,7 @@ SHAPES = (
 QUICK_SHAPES = SHAPES[:2]
 SLOW = ("fp64", "fp32")  # half the size is enough to fill the device
 DRAM_SHARE_OF_L2 = 32  # a DRAM buffer is this many times the L2, so that the cache hardly helps
+L1_BYTES = 32 << 10  # of one multiprocessor
 TRANSFER_BYTES = 256 << 20
 L2_ROUNDS = 64  # passes over the working set in one kernel
 IDLE_S = 2.0
@@ -97,8 +79,7 @@ BURST_CALLS = 8
 METER_INTERVAL_S = 0.02
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Product:
+class Product(NamedTuple):
     """One kind of matrix product, and how to make one."""
 
     precision: str
@@ -149,13 +130,13 @@ def _int8(torch: Any, m: int, n: int, k: int, device: str) -> Callable[[], objec
 
 
 PRODUCTS = (
-    Product(precision="bf16", accumulator="fp32", make=_plain("bfloat16"), min_capability=(8, 0)),
-    Product(precision="fp16", accumulator="fp32", make=_plain("float16")),
-    Product(precision="tf32", accumulator="fp32", make=_tf32, min_capability=(8, 0)),
-    Product(precision="fp8", accumulator="fp32", make=_fp8, min_capability=(8, 9)),
-    Product(precision="int8", accumulator="int32", make=_int8, min_capability=(7, 5)),
-    Product(precision="fp64", accumulator="fp64", make=_plain("float64")),
-    Product(precision="fp32", accumulator="fp32", make=_plain("float32")),
+    Product("bf16", "fp32", _plain("bfloat16"), (8, 0)),
+    Product("fp16", "fp32", _plain("float16")),
+    Product("tf32", "fp32", _tf32, (8, 0)),
+    Product("fp8", "fp32", _fp8, (8, 9)),
+    Product("int8", "int32", _int8, (7, 5)),
+    Product("fp64", "fp64", _plain("float64")),
+    Product("fp32", "fp32", _plain("float32")),
 )
 VECTOR = (("fp32", "float32"), ("fp64", "float64"), ("fp16", "float16"), ("bf16", "bfloat16"))
 
@@ -189,7 +170,10 @@ class CudaCeilings:
         for what, part in self.parts():
             self._progress(what)
             try:
-                self._run_part(part)
+                try:
+                    part()
+                finally:
+                    self.torch.cuda.empty_cache()  # fails, too, on a device that has failed
             except RidgelineError:
                 raise
             except Exception as error:
@@ -197,18 +181,16 @@ class CudaCeilings:
                 if self.torch.cuda.is_available():
                     self.missing.append(Missing(what=what, reason=reason))
                     continue
+                lost = f"{self.name} stopped answering"
                 if not self.ceilings:
-                    raise _lost_device_error(self.name, reason) from error
-                lost = f"{self.name} stopped answering: {reason}"
-                self.missing.append(Missing(what=f"{what} and all after it", reason=lost))
+                    raise RidgelineError(
+                        f"{lost} before anything was measured: {reason}",
+                        hint="check it with nvidia-smi and the system log, then measure again",
+                    ) from error
+                what = f"{what} and all after it"
+                self.missing.append(Missing(what=what, reason=f"{lost}: {reason}"))
                 break
         return self.ceilings, self.missing
-
-    def _run_part(self, part: Callable[[], None]) -> None:
-        try:
-            part()
-        finally:
-            self.torch.cuda.empty_cache()  # fails, too, on a device that has failed
 
     def parts(self) -> Iterator[tuple[str, Callable[[], None]]]:
         """What is measured, in order: idle first, while the device is still cool."""
@@ -262,7 +244,7 @@ class CudaCeilings:
             accumulator=product.accumulator, how=f"torch product {m}x{n}x{k}, random data",
         )  # fmt: skip
         if product.precision in ("bf16", "fp32"):
-            self._power(f"{product.precision} products", ceiling, call, flops=2 * m * n * k)
+            self._power(f"{product.precision} products", ceiling.how, call, flops=2 * m * n * k)
 
     def _rate(self, product: Product, shape: tuple[int, int, int]) -> float:
         m, n, k = shape
@@ -272,77 +254,57 @@ class CudaCeilings:
         sleep(REST_S / 2)
         return 2 * m * n * k / min(self._clock(call, 4) for _ in range(2))
 
-    def _vector(self, precision: str, dtype: str) -> None:
+    @property
+    def _kernels(self) -> Any:
+        """Those in Triton; the parts that need them are missing where it is not installed."""
         from ridgeline.machine import cuda_kernels
 
-        launch = cuda_kernels.fma_chain(getattr(self.torch, dtype), self.device)
+        return cuda_kernels
+
+    def _vector(self, precision: str, dtype: str) -> None:
+        launch = self._kernels.fma_chain(getattr(self.torch, dtype), self.device)
         self._measure(launch.call, launch.work, kind="compute", path="vector",
                       precision=precision, accumulator=precision, how=launch.how)  # fmt: skip
 
     def _dram(self) -> None:
-        from ridgeline.machine import cuda_kernels
-
-        size = min(DRAM_SHARE_OF_L2 * self._l2_bytes, self._free_bytes() // 8)
-        read = cuda_kernels.read_shared(self.device, size, rounds=1, programs_per_sm=16)
-        self._bandwidth("dram", "read", read, size)
-        copy = self._copy(size)
+        free_bytes = int(self.torch.cuda.mem_get_info(self.device)[0])
+        size = min(DRAM_SHARE_OF_L2 * self._l2_bytes, free_bytes // 8)
+        stream = partial(self._kernels.stream, device=self.device, size_bytes=size, rounds=1)
+        self._bandwidth("dram", "read", stream("read", programs_per_sm=16), size)
+        copy = self._choose_copy(size, stream("copy"))
         ceiling = self._bandwidth("dram", "copy", copy, size)
-        self._power("DRAM copy", ceiling, copy.call, moved_bytes=copy.work)
-        triad = cuda_kernels.triad_shared(self.device, size, rounds=1)
-        self._bandwidth("dram", "triad", triad, size)
+        self._power("DRAM copy", ceiling.how, copy.call, moved_bytes=copy.work)
+        self._bandwidth("dram", "triad", stream("triad"), size)
 
-    def _copy(self, size: int) -> Any:
-        """The faster of the driver's copy and a kernel's; bytes read and written both count."""
-        from ridgeline.machine import cuda_kernels
-
+    def _choose_copy(self, size: int, own: Any) -> Any:
+        """The faster of the driver's copy and ours; bytes read and written both count."""
         source = self.torch.zeros(size, dtype=self.torch.uint8, device=self.name)
         target = self.torch.empty_like(source)
-        launches = (
-            cuda_kernels.Launch(lambda: target.copy_(source), 2 * size, f"torch copy of {size} B"),
-            cuda_kernels.copy_shared(self.device, size, rounds=1),
+        driver = replace(
+            own, call=lambda: target.copy_(source), work=2 * size, how=f"torch copy of {size} B"
         )
-        return max(launches, key=self._sample_rate)
+        return max(driver, own, key=self._sample_rate)
 
     def _sample_rate(self, launch: Any) -> float:
         """A first look: the best of three samples."""
         return float(launch.work / min(sample_seconds(launch.call, self._clock, samples=3)))
 
-    def _free_bytes(self) -> int:
-        free, _total = self.torch.cuda.mem_get_info(self.device)
-        return int(free)
-
     def _l2(self) -> None:
         """Find where the cache ends from the curve, then measure inside it."""
-        from ridgeline.machine import cuda_kernels as kernels
-
-        end = self._cache_end()
-        if not end.agrees(self._l2_bytes):
-            reason = end.text(self._l2_bytes)
-            self.missing.append(Missing(what="L2 where it is described", reason=reason))
-        size, text = end.inside_bytes // 2, end.text(self._l2_bytes)
-        launches = {
-            "read": kernels.read_shared(self.device, size, rounds=L2_ROUNDS),
-            "copy": kernels.copy_shared(self.device, size // 2, rounds=L2_ROUNDS),
-            "triad": kernels.triad_shared(self.device, size // 3, rounds=L2_ROUNDS),
-        }
-        for pattern, launch in launches.items():
-            self._bandwidth("l2", pattern, replace(launch, how=f"{launch.how}; {text}"), size)
-
-    def _cache_end(self) -> CacheEnd:
-        from ridgeline.machine import cuda_kernels as kernels
-
+        stream = partial(self._kernels.stream, device=self.device)
         sizes = [int(share * self._l2_bytes) for share in SHARES_OF_L2]
         rates = []
         for size in sizes:
             rounds = max(L2_ROUNDS * sizes[0] // size, 1)
-            rates.append(self._sample_rate(kernels.read_shared(self.device, size, rounds=rounds)))
-        return cache_end(sizes, rates)
+            rates.append(self._sample_rate(stream("read", size_bytes=size, rounds=rounds)))
+        inside_bytes, text = find_cache_end(sizes, rates, self._l2_bytes)
+        size = inside_bytes // 2
+        for buffers, pattern in enumerate(("read", "copy", "triad"), start=1):
+            launch = stream(pattern, size_bytes=size // buffers, rounds=L2_ROUNDS)
+            self._bandwidth("l2", pattern, replace(launch, how=f"{launch.how}; {text}"), size)
 
     def _l1(self) -> None:
-        from ridgeline.machine import cuda_kernels
-
-        size = 32 << 10
-        self._bandwidth("l1", "read", cuda_kernels.read_l1(self.device, size), size)
+        self._bandwidth("l1", "read", self._kernels.read_l1(self.device, L1_BYTES), L1_BYTES)
 
     def _bandwidth(self, level: str, pattern: str, launch: Any, size: int) -> Ceiling:
         return self._measure(launch.call, launch.work, kind="bandwidth", level=level,
@@ -398,35 +360,31 @@ class CudaCeilings:
     # ------------------------------------------------------------ power
 
     def _idle(self) -> None:
-        if not self._has_nvml:
+        if self._has_nvml:
+            self._power("idle", "nothing running", None)
+        else:
             reason = "NVML cannot be read: pip install nvidia-ml-py"
             self.missing.append(Missing(what="power, clocks and temperature", reason=reason))
-            return
-        with self._sampler:
-            sleep(IDLE_S / 4 if self.quick else IDLE_S)
-        self._note_power("idle", "nothing running")
 
     def _power(
-        self, what: str, ceiling: Ceiling, call: Callable[[], object], *, flops: int = 0,
+        self, what: str, how: str, call: Callable[[], object] | None, *, flops: int = 0,
         moved_bytes: int = 0,
     ) -> None:  # fmt: skip
         """Power while a call repeats for seconds, as the sensor needs; and energy per work."""
         if not self._has_nvml:
             return
+        taken = [0.0]
         with self._sampler:
-            taken = sample_seconds(call, self._clock, samples=4 if self.quick else 20, sample_s=0.1)
-        self._note_power(
-            what, ceiling.how, time_s=median(taken), flops=flops, moved_bytes=moved_bytes
-        )
-
-    def _note_power(
-        self, what: str, how: str, *, time_s: float = 0.0, flops: int = 0, moved_bytes: int = 0
-    ) -> None:
+            if call is None:
+                sleep(IDLE_S / 4 if self.quick else IDLE_S)
+            else:
+                samples = 4 if self.quick else 20
+                taken = sample_seconds(call, self._clock, samples=samples, sample_s=0.1)
         conditions = summarise_late(self._sampler.readings)
         if conditions.power_w is None:
             self.missing.append(Missing(what=f"power, {what}", reason="the device has no meter"))
             return
-        energy_j = conditions.power_w * time_s
+        energy_j = conditions.power_w * median(taken)
         powers = (reading.conditions.power_w for reading in self._sampler.readings)
         self.ceilings.append(
             Ceiling(kind="power", device=self.name, what=what, how=how, conditions=conditions,
@@ -436,25 +394,12 @@ class CudaCeilings:
         )  # fmt: skip
 
 
-def _lost_device_error(device: str, reason: str) -> RidgelineError:
-    return RidgelineError(
-        f"{device} stopped answering before anything was measured: {reason}",
-        hint="check it with nvidia-smi and the system log, then measure again",
-    )
-
-
 def measure_cuda(
     device: int = 0, *, quick: bool = False, progress: Callable[[str], None] = lambda _what: None
 ) -> tuple[list[Ceiling], list[Missing]]:
     """Measure all ceilings of a CUDA device."""
     import torch
 
-    if not torch.cuda.is_available() or device >= torch.cuda.device_count():
-        seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        raise RidgelineError(
-            f"there is no CUDA device {device}: torch sees {seen}",
-            hint="`ridgeline doctor` says what is missing; --device cpu measures the CPU",
-        )
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = False
     try:

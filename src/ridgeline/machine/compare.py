@@ -96,10 +96,9 @@ _MOVES_BY_ITSELF = re.compile(r"current|time|\.clock_hz|\.memory_clock_hz", re.I
 def changed_settings(before: Passport, after: Passport) -> list[str]:
     """Drivers, caps and libraries that differ: `power_limit_w: 700 → 500`."""
     old, new = (
-        {**dict(_flatten(p.description.to_dict(), "description")),
-         **dict(_flatten(to_dict(p.provenance), "provenance"))}
+        dict(_flatten({"description": p.description, "provenance": p.provenance}))
         for p in (before, after)
-    )  # fmt: skip
+    )
     return [
         f"{name}: {old[name]} → {new[name]}"
         for name in old
@@ -108,17 +107,14 @@ def changed_settings(before: Passport, after: Passport) -> list[str]:
     ]  # fmt: skip
 
 
-def _flatten(content: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+def _flatten(content: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
     """The leaves of nested values, by their path."""
-    if isinstance(content, Mapping):
-        items = list(content.items())
-    elif isinstance(content, list):
-        items = list(enumerate(content))
-    else:
-        yield prefix, content
-        return
-    for name, item in items:
-        yield from _flatten(item, f"{prefix}.{name}")
+    for name, item in to_dict(content).items():
+        inside = dict(enumerate(item)) if isinstance(item, list) else item
+        if isinstance(inside, Mapping):
+            yield from ((f"{name}.{path}", leaf) for path, leaf in _flatten(inside))
+        else:
+            yield name, item
 
 
 def drift(before: Passport, after: Passport) -> list[str]:
@@ -180,16 +176,14 @@ class DriftCheck:
         return abs(self.change) > DRIFT
 
     def __str__(self) -> str:
-        product = f"a {self.ceiling.precision} product is"
         then, by = f"the passport of {self.measured_at[:10]}", format_percent(abs(self.change))
+        product = f"a {self.ceiling.precision} product is"
         if not self.has_drifted:
             return f"{product} within {format_percent(DRIFT)} of {then}"
         if self.change > 0:
             return f"{product} {by} faster than in {then}: measure the machine again (--remeasure)"
-        return (
-            f"{product} {by} slower than in {then}: other programs are running, or the machine"
-            " has changed (--remeasure measures it again)"
-        )
+        why = "other programs are running, or the machine has changed"
+        return f"{product} {by} slower than in {then}: {why} (--remeasure measures it again)"
 
 
 def check_drift(passport: Passport, device: str, rate: Rate | None = None) -> DriftCheck | None:
@@ -210,13 +204,13 @@ def best_product_rate(device: str, shape: tuple[int, int, int]) -> float:
     m, n, k = shape
     a, b = torch.rand(m, k, device=device), torch.rand(k, n, device=device)
     out = torch.empty(m, n, device=device)
-    waits: dict[str, Callable[[], object]] = {
-        "cuda": partial(torch.cuda.synchronize, device), "mps": torch.mps.synchronize,
-    }  # fmt: skip
+    sync: Callable[[], object] = partial(torch.cuda.synchronize, device)
+    if not device.startswith("cuda"):
+        sync = torch.mps.synchronize if device == "mps" else lambda: None
     probe = rate_probe(
         lambda: torch.mm(a, b, out=out),
         2.0 * m * n * k,
-        sync=waits.get(device.partition(":")[0], lambda: None),
+        sync=sync,
         sample_s=SAMPLE_S,
     )
     return max(probe() for _ in range(SAMPLES))

@@ -1,11 +1,10 @@
-"""The processor, its caches, NUMA nodes and memory: records, and readers for Linux and macOS."""
+"""The processor and its caches: records, and one reader each for Linux and macOS."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from ridgeline.machine.system import Limits, SystemIO, parse_cpu_list, parse_pairs
 from ridgeline.provenance import cpu_name
@@ -13,7 +12,6 @@ from ridgeline.serialize import Index
 from ridgeline.units import parse_bytes
 
 CPUS = "/sys/devices/system/cpu"
-NODES = "/sys/devices/system/node"
 EXTENSIONS = (  # those that decide how fast arithmetic can be; by the names of /proc/cpuinfo
     "sse2", "sse4_2", "avx", "f16c", "fma", "avx2", "avx_vnni",
     "avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl", "avx512ifma", "avx512vbmi",
@@ -22,10 +20,6 @@ EXTENSIONS = (  # those that decide how fast arithmetic can be; by the names of 
     "sme", "sme2",
 )  # fmt: skip
 ARM_NAMES = {"asimd": "neon", "asimdhp": "neon-fp16", "asimddp": "neon-dot", "asimdfhm": "neon-fhm"}
-ARM_MAKERS = {
-    "0x41": "ARM", "0x42": "Broadcom", "0x43": "Cavium", "0x46": "Fujitsu", "0x48": "HiSilicon",
-    "0x4e": "NVIDIA", "0x50": "APM", "0x51": "Qualcomm", "0x61": "Apple", "0xc0": "Ampere",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,14 +29,8 @@ class Cache:
     level: Index
     kind: str = "unified"  # or "data", "instruction"
     size_bytes: Index = 0  # of one of them
-    line_bytes: int | None = None
     shared_by_cores: int = 1  # physical cores that use one of them
     instances: Index = 1
-
-    @property
-    def name(self) -> str:
-        """`L1d`, `L1i`, `L2`."""
-        return f"L{self.level}{'' if self.kind == 'unified' else self.kind[0]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,17 +38,13 @@ class Cpu:
     """The processor of the machine; all sockets hold the same one."""
 
     model: str = ""
-    vendor: str | None = None
     architecture: str = ""  # "x86_64", "aarch64", "arm64"
     sockets: int | None = None
     physical_cores: int | None = None
     logical_cores: int | None = None
     usable_cores: int | None = None  # physical ones, after affinity and the container's limits
     usable_threads: int | None = None  # logical ones, after the same
-    threads_per_core: int | None = None
-    kinds_of_cores: Mapping[str, int] = field(default_factory=dict)  # where they differ
     extensions: tuple[str, ...] = ()
-    base_clock_hz: float | None = None
     max_clock_hz: float | None = None
     current_clock_hz: float | None = None
     governor: str | None = None
@@ -68,22 +52,13 @@ class Cpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NumaNode:
-    """Cores and memory that are near to each other."""
+class CacheOfCpu:
+    """One cache as one logical CPU sees it."""
 
-    index: int
-    cpus: tuple[int, ...] = ()  # logical ones
-    memory_bytes: int | None = None
-    distances: tuple[int, ...] = ()  # to every node, as the firmware gives them; 10 is itself
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
-    """The main memory."""
-
-    total_bytes: Index | None = None
-    available_bytes: int | None = None
-    limit_bytes: int | None = None  # what the container or the batch system lets a job have
+    level: int
+    kind: str
+    size_bytes: int
+    cpus: frozenset[int]  # logical ones that share it
 
 
 def describe_cpu(io: SystemIO, limits: Limits) -> Cpu:
@@ -92,95 +67,32 @@ def describe_cpu(io: SystemIO, limits: Limits) -> Cpu:
     return _describe_mac(io, model) if io.system == "Darwin" else _describe_linux(io, model, limits)
 
 
-def describe_memory(io: SystemIO, limits: Limits) -> Memory:
-    """The main memory."""
-    total_bytes, available_bytes = io.memory_bytes()
-    return Memory(
-        total_bytes=total_bytes, available_bytes=available_bytes, limit_bytes=limits.memory_bytes
-    )
-
-
-def _select_extensions(flags: str) -> tuple[str, ...]:
-    """Of all that a CPU can do, the instruction sets that matter for arithmetic."""
-    known = set(flags.split())
-    return tuple(ARM_NAMES.get(name, name) for name in EXTENSIONS if name in known)
-
-
-# ---------------------------------------------------------------- macOS
-
-MAC_EXTENSIONS = {  # the last part of hw.optional.arm.FEAT_…
-    "AdvSIMD": "neon", "FP16": "neon-fp16", "DotProd": "neon-dot", "FHM": "neon-fhm",
-    "BF16": "bf16", "I8MM": "i8mm", "SME": "sme", "SME2": "sme2",
-}  # fmt: skip
-MAC_CACHES = (
-    (1, "data", "l1d"), (1, "instruction", "l1i"), (2, "unified", "l2"), (3, "unified", "l3"),
-)  # fmt: skip
-
-
-def _read_mac_settings(io: SystemIO) -> dict[str, str]:
-    """Everything `sysctl hw machdep.cpu` prints."""
-    return parse_pairs("\n".join(io.run(("sysctl", name)) or "" for name in ("hw", "machdep.cpu")))
-
-
-def _describe_mac(io: SystemIO, model: str) -> Cpu:
-    settings = _read_mac_settings(io)
-    physical, logical = (_number(settings, f"hw.{kind}cpu") for kind in ("physical", "logical"))
-    kinds = {
-        settings.get(f"hw.perflevel{level}.name", str(level)): cores
-        for level in range(_number(settings, "hw.nperflevels") or 0)
-        if (cores := _number(settings, f"hw.perflevel{level}.physicalcpu"))
-    }
-    return Cpu(
-        model=model,
-        vendor=settings.get("machdep.cpu.vendor") or model.partition(" ")[0],
-        architecture=io.architecture,
-        sockets=_number(settings, "hw.packages"),
-        physical_cores=physical,
-        logical_cores=logical,
-        usable_cores=physical,
-        usable_threads=logical,
-        threads_per_core=logical // physical if logical and physical else None,
-        kinds_of_cores=kinds if len(kinds) > 1 else {},
-        extensions=_read_mac_extensions(settings),
-        base_clock_hz=_number(settings, "hw.cpufrequency"),  # of Intel processors only
-        max_clock_hz=_number(settings, "hw.cpufrequency_max"),
-        caches=_read_mac_caches(settings),
-    )
-
-
-def _number(settings: Mapping[str, str], name: str) -> int | None:
-    text = settings.get(name, "")
-    return int(text) if text.isdigit() else None
-
-
-def _read_mac_extensions(settings: Mapping[str, str]) -> tuple[str, ...]:
-    listed = ("machdep.cpu.features", "machdep.cpu.leaf7_features")
-    flags = " ".join(settings.get(name, "") for name in listed).lower()
-    arm = tuple(
-        name
-        for feature, name in MAC_EXTENSIONS.items()
-        if "1" in (settings.get(f"hw.optional.{prefix}{feature}") for prefix in ("arm.FEAT_", ""))
-    )
-    return _select_extensions(flags.replace("avx1.0", "avx").replace("sse4.2", "sse4_2")) or arm
-
-
-def _read_mac_caches(settings: Mapping[str, str]) -> tuple[Cache, ...]:
-    """Per kind of core on Apple chips, for all cores alike on Intel ones."""
-    levels = _number(settings, "hw.nperflevels") or 0
-    line_bytes = _number(settings, "hw.cachelinesize")
+def read_caches(io: SystemIO, cpu: int) -> list[CacheOfCpu]:
+    """The caches of a logical CPU, nearest first; half described ones are left out."""
+    if io.system == "Darwin":
+        return _read_mac_caches_of_cpu(io)
     caches = []
-    for prefix in [f"hw.perflevel{level}." for level in range(levels)] or ["hw."]:
-        cores = _number(settings, f"{prefix}physicalcpu") or 1
-        for level, kind, name in MAC_CACHES:
-            size_bytes = _number(settings, f"{prefix}{name}cachesize")
-            if not size_bytes:
-                continue
-            users = _number(settings, f"{prefix}cpusper{name}") or (cores if level == 3 else 1)
-            caches.append(
-                Cache(level=level, kind=kind, size_bytes=size_bytes, line_bytes=line_bytes,
-                      shared_by_cores=users, instances=-(-cores // users))
-            )  # fmt: skip
-    return tuple(sorted(caches, key=lambda cache: (cache.level, cache.kind)))
+    for folder in io.find(f"{CPUS}/cpu{cpu}/cache/index*"):
+        level, size, kind = (io.line(f"{folder}/{name}") for name in ("level", "size", "type"))
+        if not level or not size or not kind:
+            continue
+        size = f"{size}iB" if size[-1] in "KMG" else size  # here `K` is 1024
+        sharing = parse_cpu_list(io.line(f"{folder}/shared_cpu_list") or str(cpu))
+        caches.append(
+            CacheOfCpu(level=int(level), kind=kind.lower(), size_bytes=parse_bytes(size),
+                       cpus=frozenset(sharing))
+        )  # fmt: skip
+    return sorted(caches, key=lambda cache: cache.level)
+
+
+def share_caches(caches: Iterable[CacheOfCpu], used: Iterable[int]) -> dict[str, int]:
+    """Bytes of each data cache that one thread has to itself while all `used` CPUs work."""
+    busy = set(used)
+    return {
+        f"l{cache.level}": cache.size_bytes // max(1, len(cache.cpus & busy))
+        for cache in caches
+        if cache.kind != "instruction" and cache.size_bytes > 0
+    }
 
 
 # ---------------------------------------------------------------- Linux
@@ -192,25 +104,22 @@ def _describe_linux(io: SystemIO, model: str, limits: Limits) -> Cpu:
     cpus = parse_cpu_list(io.read(f"{CPUS}/online") or "") or tuple(range(len(info)))
     cores = {cpu: find_core(io, cpu) for cpu in cpus}
     first = info[0] if info else {}
+    known = {*(first.get("flags") or first.get("Features") or "").split()}
     allowed = [cpu for cpu in cpus if limits.allowed_cpus is None or cpu in limits.allowed_cpus]
     usable = limits.whole_cpus(len(allowed))
     packages = {io.line(f"{CPUS}/cpu{cpu}/topology/physical_package_id") for cpu in cpus}
-    listed_mhz = [float(row["cpu MHz"]) for row in info if "cpu MHz" in row]
+    listed_hz = [float(row["cpu MHz"]) * 1e6 for row in info if "cpu MHz" in row]
     return Cpu(
         model=model,
-        vendor=first.get("vendor_id") or ARM_MAKERS.get(first.get("CPU implementer", "")),
         architecture=io.architecture,
         sockets=len(packages - {None, "-1"}) or None,  # -1: the firmware does not say
         physical_cores=len(set(cores.values())) or None,
         logical_cores=len(cpus) or None,
         usable_cores=min(usable, len({cores[cpu] for cpu in allowed})) or None,
         usable_threads=usable or None,
-        threads_per_core=max(Counter(cores.values()).values(), default=None),
-        extensions=_select_extensions(first.get("flags") or first.get("Features") or ""),
-        base_clock_hz=_read_clock_hz(io, "base_frequency"),
+        extensions=tuple(ARM_NAMES.get(name, name) for name in EXTENSIONS if name in known),
         max_clock_hz=_read_clock_hz(io, "cpuinfo_max_freq"),
-        current_clock_hz=_read_clock_hz(io, "scaling_cur_freq")
-        or max((mhz * 1e6 for mhz in listed_mhz), default=None),
+        current_clock_hz=_read_clock_hz(io, "scaling_cur_freq") or max(listed_hz, default=None),
         governor=io.line(f"{CPUS}/cpu0/cpufreq/scaling_governor"),
         caches=_read_linux_caches(io, cores),
     )
@@ -227,62 +136,11 @@ def _read_clock_hz(io: SystemIO, name: str) -> float | None:
     return None if khz is None else khz * 1e3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheOfCpu:
-    """One cache as one logical CPU sees it."""
-
-    level: int
-    kind: str
-    size_bytes: int
-    line_bytes: int | None
-    cpus: frozenset[int]  # logical ones that share it
-
-
-def read_caches(io: SystemIO, cpu: int) -> list[CacheOfCpu]:
-    """The caches of a logical CPU, nearest first; half described ones are left out."""
-    if io.system == "Darwin":
-        return _read_mac_caches_of_cpu(io)
-    caches = []
-    for folder in io.find(f"{CPUS}/cpu{cpu}/cache/index*"):
-        level, size, kind = (io.line(f"{folder}/{name}") for name in ("level", "size", "type"))
-        if not level or not size or not kind:
-            continue
-        sharing = parse_cpu_list(io.line(f"{folder}/shared_cpu_list") or str(cpu))
-        caches.append(
-            CacheOfCpu(level=int(level), kind=kind.lower(), size_bytes=_parse_kib(size),
-                       line_bytes=io.number(f"{folder}/coherency_line_size"),
-                       cpus=frozenset(sharing))
-        )  # fmt: skip
-    return sorted(caches, key=lambda cache: cache.level)
-
-
-def _read_mac_caches_of_cpu(io: SystemIO) -> list[CacheOfCpu]:
-    """macOS pins no thread and names no CPU: of cores of two kinds, the smaller caches hold."""
-    smallest: dict[tuple[int, str], Cache] = {}
-    for cache in sorted(_read_mac_caches(_read_mac_settings(io)), key=lambda c: -c.size_bytes):
-        smallest[cache.level, cache.kind] = cache
-    return [
-        CacheOfCpu(level=c.level, kind=c.kind, size_bytes=c.size_bytes, line_bytes=c.line_bytes,
-                   cpus=frozenset(range(c.shared_by_cores)))
-        for _, c in sorted(smallest.items())
-    ]  # fmt: skip
-
-
-def share_caches(caches: Iterable[CacheOfCpu], used: Iterable[int]) -> dict[str, int]:
-    """Bytes of each data cache that one thread has to itself while all `used` CPUs work."""
-    busy = set(used)
-    return {
-        f"l{cache.level}": cache.size_bytes // max(1, len(cache.cpus & busy))
-        for cache in caches
-        if cache.kind != "instruction" and cache.size_bytes > 0
-    }
-
-
 def _read_linux_caches(io: SystemIO, cores: Mapping[int, str]) -> tuple[Cache, ...]:
     """Caches of one level, size and way of sharing are one entry, as on processors of two kinds."""
     every = {cache for cpu in cores for cache in read_caches(io, cpu)}
     alike = Counter(
-        Cache(level=c.level, kind=c.kind, size_bytes=c.size_bytes, line_bytes=c.line_bytes,
+        Cache(level=c.level, kind=c.kind, size_bytes=c.size_bytes,
               shared_by_cores=len({cores.get(other, str(other)) for other in c.cpus}))
         for c in every
     )  # fmt: skip
@@ -290,21 +148,63 @@ def _read_linux_caches(io: SystemIO, cores: Mapping[int, str]) -> tuple[Cache, .
     return tuple(sorted(caches, key=lambda cache: (cache.level, cache.kind, -cache.size_bytes)))
 
 
-def _parse_kib(size: str) -> int:
-    """`1024K`: here the kernel counts by powers of 1024."""
-    return parse_bytes(f"{size}iB" if size[-1] in "KMG" else size)
+# ---------------------------------------------------------------- macOS on Apple chips
+
+MAC_EXTENSIONS = {  # the last part of hw.optional.arm.FEAT_…
+    "AdvSIMD": "neon", "FP16": "neon-fp16", "DotProd": "neon-dot", "FHM": "neon-fhm",
+    "BF16": "bf16", "I8MM": "i8mm", "SME": "sme", "SME2": "sme2",
+}  # fmt: skip
+MAC_CACHES = ((1, "data", "l1d"), (1, "instruction", "l1i"), (2, "unified", "l2"))
 
 
-def describe_numa(io: SystemIO) -> tuple[NumaNode, ...]:
-    """The nodes of Linux; a Mac has none."""
-    nodes = []
-    for index in parse_cpu_list(io.read(f"{NODES}/online") or ""):
-        folder = f"{NODES}/node{index}"
-        total = re.search(r"MemTotal:\s+(\d+) kB", io.read(f"{folder}/meminfo") or "")
-        distances = (io.line(f"{folder}/distance") or "").split()
-        nodes.append(
-            NumaNode(index=index, cpus=parse_cpu_list(io.read(f"{folder}/cpulist") or ""),
-                     memory_bytes=int(total[1]) * 1024 if total else None,
-                     distances=tuple(map(int, distances)))
-        )  # fmt: skip
-    return tuple(nodes)
+def _describe_mac(io: SystemIO, model: str) -> Cpu:
+    settings = parse_pairs(io.run(("sysctl", "hw")) or "")
+    physical, logical = (_number(settings, f"hw.{kind}cpu") for kind in ("physical", "logical"))
+    return Cpu(
+        model=model,
+        architecture=io.architecture,
+        sockets=_number(settings, "hw.packages"),
+        physical_cores=physical,
+        logical_cores=logical,
+        usable_cores=physical,
+        usable_threads=logical,
+        extensions=tuple(
+            name
+            for feature, name in MAC_EXTENSIONS.items()
+            if "1" in (settings.get(f"hw.optional.{place}{feature}") for place in ("arm.FEAT_", ""))
+        ),
+        caches=_read_mac_caches(settings),
+    )
+
+
+def _number(settings: Mapping[str, str], name: str) -> int | None:
+    text = settings.get(name, "")
+    return int(text) if text.isdigit() else None
+
+
+def _read_mac_caches(settings: Mapping[str, str]) -> tuple[Cache, ...]:
+    """Those of each kind of core."""
+    caches = []
+    for kind_of_core in range(_number(settings, "hw.nperflevels") or 0):
+        prefix = f"hw.perflevel{kind_of_core}."
+        cores = _number(settings, f"{prefix}physicalcpu") or 1
+        for level, kind, name in MAC_CACHES:
+            size_bytes = _number(settings, f"{prefix}{name}cachesize")
+            users = _number(settings, f"{prefix}cpusper{name}") or 1
+            if size_bytes:
+                caches.append(
+                    Cache(level=level, kind=kind, size_bytes=size_bytes, shared_by_cores=users,
+                          instances=-(-cores // users))
+                )  # fmt: skip
+    return tuple(sorted(caches, key=lambda cache: (cache.level, cache.kind)))
+
+
+def _read_mac_caches_of_cpu(io: SystemIO) -> list[CacheOfCpu]:
+    """macOS pins no thread and names no CPU: of cores of two kinds, the smaller caches hold."""
+    caches = _read_mac_caches(parse_pairs(io.run(("sysctl", "hw")) or ""))
+    smallest = {(c.level, c.kind): c for c in sorted(caches, key=lambda c: -c.size_bytes)}
+    return [
+        CacheOfCpu(level=c.level, kind=c.kind, size_bytes=c.size_bytes,
+                   cpus=frozenset(range(c.shared_by_cores)))
+        for _, c in sorted(smallest.items())
+    ]  # fmt: skip

@@ -308,18 +308,3 @@ int ridgeline_run(double (*kernel)(char *, size_t, long), char *memory, size_t b
     result[2] = work * (double)passes;
     return 0;
 }
-
-/* Seconds of one empty parallel region, on average; -1 if compiled without OpenMP. */
-double ridgeline_parallel_region(int threads, long regions) {
-#if defined(_OPENMP)
-    double start_s = now_s();
-    for (long region = 0; region < regions; region++) {
-#pragma omp parallel num_threads(threads)
-        { __asm__ volatile(""); }
-    }
-    return (now_s() - start_s) / (double)regions;
-#else
-    (void)threads, (void)regions;
-    return -1;
-#endif
-}

@@ -1,4 +1,4 @@
-"""The CPU's kernels behind one interface: C, or numpy where there is no compiler.
+"""The CPU's kernels in C, and threads that run them at once, each on its own core and memory.
 
 A kernel has a name (`memory_read`, `vector_fp32`, `tiles_bf16`) and does `passes` passes over the
 memory of one thread. All threads of a sample start together at a gate.
@@ -12,31 +12,132 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import mmap
 import os
 import platform
 import shutil
 import subprocess
-import sys
 import tempfile
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
-from typing import Any, Protocol
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ridgeline.machine.cpu_threads import Team, Worker
+from ridgeline.errors import RidgelineError
+from ridgeline.machine.cpu import find_core
 from ridgeline.machine.sampling import best_of_rounds
+from ridgeline.machine.system import SystemIO, find_limits
 from ridgeline.provenance import read_text, run_command
 
 SOURCE = Path(__file__).with_name("cpu_kernels.c")
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-O3", "-ffp-contract=fast", "-fPIC", "-shared")
 TARGETS = (("-march=native",), ("-mcpu=native",), ())  # the first that the compiler takes
-OPTIONAL = (("-fopenmp",), ())  # Apple's compiler comes without OpenMP
 COMPILE_LIMIT_S = 120
+
+
+# ---------------------------------------------------------------- threads
+
+
+def choose_cpus(threads: int | None = None, io: SystemIO | None = None) -> tuple[int, ...]:
+    """As many CPUs as `threads`; by default one a core, and no more than a container may use."""
+    io, allowed = io or SystemIO(), list_allowed_cpus()
+    if threads is not None and not 1 <= threads <= len(allowed):
+        raise RidgelineError(
+            f"cannot measure with {threads} threads",
+            hint=f"this process may use {len(allowed)} CPUs; choose between 1 and {len(allowed)}",
+        )
+    first: dict[str, int] = {}  # threads of one core share its units, so one of them is enough
+    for cpu in allowed:
+        first.setdefault(find_core(io, cpu), cpu)
+    cores = list(first.values())
+    if threads is None:
+        threads = find_limits(io).whole_cpus(len(cores))
+    others = [cpu for cpu in allowed if cpu not in cores]
+    return tuple([*cores, *others][:threads])
+
+
+def list_allowed_cpus() -> list[int]:
+    """The CPUs that the scheduler gives to this process."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+T = TypeVar("T")
+HUGE_PAGE_BYTES = 2**21
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """One thread of a team, as a kernel sees it."""
+
+    index: int
+    memory: NDArray[np.uint8]  # touched first by this thread, so on its side of the machine
+    address: int
+
+
+class Team:
+    """A context manager: the threads live from its start to its end.
+
+    Each is pinned to one of `cpus` where the system can do that; the calling thread is not.
+    """
+
+    def __init__(
+        self, cpus: Sequence[int], bytes_per_thread: int, bytes_of_first: int | None = None
+    ) -> None:
+        self.cpus = tuple(cpus)
+        self.bytes_per_thread = bytes_per_thread
+        self.bytes_of_first = max(bytes_per_thread, bytes_of_first or 0)  # it also works alone
+        self._threads: list[ThreadPoolExecutor] = []
+        self._workers: list[Future[Worker]] = []
+
+    def __enter__(self) -> Team:
+        self._threads = [ThreadPoolExecutor(1, initializer=pin, initargs=(c,)) for c in self.cpus]
+        sizes = [self.bytes_of_first] + [self.bytes_per_thread] * (len(self.cpus) - 1)
+        self._workers = [
+            thread.submit(_make_worker, index, size_bytes)
+            for index, (thread, size_bytes) in enumerate(zip(self._threads, sizes, strict=True))
+        ]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for thread in self._threads:
+            thread.shutdown()
+
+    def run(self, body: Callable[[Worker], T], threads: int) -> list[T]:
+        """What `body` returned in each of the first `threads` threads; its error if it failed."""
+        pairs = list(zip(self._threads, self._workers, strict=True))[:threads]
+        futures = [thread.submit(lambda own: body(own.result()), own) for thread, own in pairs]
+        return [future.result() for future in futures]
+
+
+def pin(cpu: int) -> None:
+    """Keep the calling thread on one CPU; where that is not possible it stays free."""
+    with suppress(AttributeError, OSError):
+        os.sched_setaffinity(0, {cpu})
+
+
+def _make_worker(index: int, size_bytes: int) -> Worker:
+    memory = huge_memory(size_bytes)
+    memory[:] = 0  # zeros: no denormal numbers, and every page is there before it is timed
+    return Worker(index=index, memory=memory, address=memory.ctypes.data)
+
+
+def huge_memory(size_bytes: int) -> NDArray[np.uint8]:
+    """Memory that starts at a huge page and asks for such pages: fewer misses of the TLB."""
+    area = mmap.mmap(-1, size_bytes + HUGE_PAGE_BYTES)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without them
+            area.madvise(mmap.MADV_HUGEPAGE)
+    whole = np.frombuffer(area, dtype=np.uint8)
+    offset = -whole.ctypes.data % HUGE_PAGE_BYTES
+    return whole[offset : offset + size_bytes]
 
 
 # ---------------------------------------------------------------- compiling
@@ -46,8 +147,7 @@ class BuildError(Exception):
     """Why there are no C kernels; becomes the reason of what is missing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compiler:
+class Compiler(NamedTuple):
     """A C compiler that starts."""
 
     path: str
@@ -70,10 +170,7 @@ def find_compiler() -> Compiler:
 
 def find_cache_folder() -> Path:
     """Where the user keeps what can be made again."""
-    if os.environ.get("XDG_CACHE_HOME"):
-        return Path(os.environ["XDG_CACHE_HOME"]) / "ridgeline"
-    caches = Path("Library", "Caches") if sys.platform == "darwin" else Path(".cache")
-    return Path.home() / caches / "ridgeline"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ridgeline"
 
 
 def identify_processor() -> str:
@@ -107,8 +204,8 @@ def compile_source(path: Path, vector_bytes: int, compiler: Compiler) -> None:
     """Compile under a temporary name, then rename: a killed compiler leaves nothing behind."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     errors = ""
-    for options in [(*target, *optional) for target in TARGETS for optional in OPTIONAL]:
-        command = [compiler.path, *FLAGS, *options, f"-DVECTOR_BYTES={vector_bytes}",
+    for target in TARGETS:
+        command = [compiler.path, *FLAGS, *target, f"-DVECTOR_BYTES={vector_bytes}",
                    str(SOURCE), "-o", str(temporary)]  # fmt: skip
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_LIMIT_S)
@@ -124,7 +221,7 @@ def compile_source(path: Path, vector_bytes: int, compiler: Compiler) -> None:
 
 
 def _cache_path(vector_bytes: int, compiler: Compiler, folder: Path) -> Path:
-    flags = repr((FLAGS, TARGETS, OPTIONAL))
+    flags = repr((FLAGS, TARGETS))
     origin = (SOURCE.read_text(encoding="utf-8"), compiler.path, compiler.version,
               identify_processor(), flags, str(vector_bytes))  # fmt: skip
     digest = hashlib.sha256("\n".join(origin).encode()).hexdigest()[:20]
@@ -150,13 +247,11 @@ DRAM_KERNELS = {  # for each pattern what else may be faster there: streaming st
     "triad": ("memory_triad_nt", "memory_triad_nt_split"),
 }
 STREAMING_KERNELS = frozenset(name for others in DRAM_KERNELS.values() for name in others)
-BARRIER_LIMIT_S = 10
 TRIAL_BYTES = 16 * 1024
 WARM_BYTES = 2**26  # larger sets than this are in no cache, so need no warm-up
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class Span(NamedTuple):
     """What one thread did in one sample."""
 
     start_s: float
@@ -164,22 +259,14 @@ class Span:
     work: float  # flops or bytes
 
 
-class Kernels(Protocol):
-    """One way to run kernels."""
+class Gate(NamedTuple):
+    """What the threads of a sample meet at."""
 
-    how: str
-    names: frozenset[str]
-
-    def gate(self, threads: int) -> Any:
-        """What the threads of one sample meet at."""
-
-    def run(
-        self, name: str, worker: Worker, size_bytes: int, warm: int, passes: int, gate: Any
-    ) -> Span:
-        """`warm` passes, the gate, then `passes` timed ones."""
+    arrived: ctypes.c_int64
+    threads: int  # how many are to come
 
 
-class CKernels:
+class Kernels:
     """Kernels compiled from cpu_kernels.c; ctypes releases the interpreter while they run."""
 
     def __init__(self, library: ctypes.CDLL, compiler: Compiler, width: int) -> None:
@@ -195,61 +282,17 @@ class CKernels:
         self._run.argtypes = [pointer, pointer, ctypes.c_size_t, count, count, pointer,
                               ctypes.c_int64, pointer]  # fmt: skip
         self._kernels = {n: ctypes.cast(getattr(library, n), ctypes.c_void_p) for n in names}
-        library.ridgeline_parallel_region.restype = ctypes.c_double
-        library.ridgeline_parallel_region.argtypes = [ctypes.c_int, ctypes.c_long]
-
-    def gate(self, threads: int) -> tuple[ctypes.c_int64, int]:
-        """A counter of those who have come, and how many are to come."""
-        return ctypes.c_int64(0), threads
 
     def run(
-        self, name: str, worker: Worker, size_bytes: int, warm: int, passes: int, gate: Any
+        self, name: str, worker: Worker, size_bytes: int, warm: int, passes: int, gate: Gate
     ) -> Span:
-        """See Kernels."""
-        arrived, everyone = gate
+        """`warm` passes, the gate, then `passes` timed ones."""
         result = (ctypes.c_double * 3)()
         failed = self._run(self._kernels[name], worker.address, size_bytes, warm, passes,
-                           ctypes.byref(arrived), everyone, result)  # fmt: skip
+                           ctypes.byref(gate.arrived), gate.threads, result)  # fmt: skip
         if failed:
             raise TimeoutError("a thread of the sample did not start within ten seconds")
-        return Span(start_s=result[0], end_s=result[1], work=result[2])
-
-    def parallel_region_s(self, threads: int, regions: int) -> float | None:
-        """Seconds of an empty OpenMP region; None if compiled without OpenMP."""
-        time_s = float(self.library.ridgeline_parallel_region(threads, regions))
-        return time_s if time_s > 0 else None
-
-
-class NumpyKernels:
-    """What numpy reaches: large reads and copies."""
-
-    how = f"numpy {np.__version__}"
-    names = frozenset({"memory_read", "memory_copy"})
-
-    def gate(self, threads: int) -> threading.Barrier:
-        """A barrier of the standard library; it costs some 50 µs, so samples should be longer."""
-        return threading.Barrier(threads)
-
-    def run(
-        self, name: str, worker: Worker, size_bytes: int, warm: int, passes: int, gate: Any
-    ) -> Span:
-        """See Kernels."""
-        half = size_bytes // 16 * 8
-        whole = worker.memory[: 2 * half].view(np.int64)
-        first, second = whole[: half // 8], whole[half // 8 :]
-
-        def run_passes(count: int) -> None:
-            for _ in range(count):
-                if name == "memory_read":
-                    whole.max()
-                else:
-                    np.copyto(second, first)
-
-        run_passes(warm)
-        gate.wait(timeout=BARRIER_LIMIT_S)
-        start_s = perf_counter()
-        run_passes(passes)
-        return Span(start_s=start_s, end_s=perf_counter(), work=float(passes * whole.nbytes))
+        return Span(*result)
 
 
 def vector_widths(processor: str) -> tuple[int, ...]:
@@ -260,11 +303,11 @@ def vector_widths(processor: str) -> tuple[int, ...]:
     return (32,) if "avx" in flags else (16,)
 
 
-def build_kernels(folder: Path | None = None) -> list[CKernels]:
+def build_kernels(folder: Path | None = None) -> list[Kernels]:
     """The C kernels, one set for each width; BuildError says why there are none."""
     compiler = find_compiler()
     return [
-        CKernels(load_library(width, compiler, folder), compiler, width)
+        Kernels(load_library(width, compiler, folder), compiler, width)
         for width in vector_widths(identify_processor())
     ]
 
@@ -295,7 +338,7 @@ class Probe:
         return rate
 
     def _sample(self, passes: int) -> tuple[float, float]:
-        gate = self.kernels.gate(self.threads)
+        gate = Gate(ctypes.c_int64(0), self.threads)
         warm = 1 if 0 < self.size_bytes <= WARM_BYTES else 0
 
         def body(worker: Worker) -> Span:

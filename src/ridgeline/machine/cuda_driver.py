@@ -18,7 +18,6 @@ LIBRARIES = {"linux": "libcuda.so.1", "win32": "nvcuda.dll"}
 ATTRIBUTES = {  # of CUdevice_attribute, in cuda.h
     "compute_units": 16,
     "l2_bytes": 38,
-    "memory_bus_bits": 37,
     "capability_major": 75,
     "capability_minor": 76,
 }

@@ -32,26 +32,6 @@ class Launch:
     how: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """A buffer of fp32 in whole blocks, dealt to programs by turns."""
-
-    blocks: int
-    programs: int
-
-    @property
-    def elements(self) -> int:
-        return self.blocks * BLOCK
-
-    @property
-    def size_bytes(self) -> int:
-        return self.blocks * BLOCK_BYTES
-
-
-def _cut(device: int, size_bytes: int, programs_per_sm: int = 8) -> _Cut:
-    return _Cut(size_bytes // BLOCK_BYTES, _sms(device) * programs_per_sm)
-
-
 def _sms(device: int) -> int:
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
@@ -167,20 +147,6 @@ def _read_all(  # type: ignore[no-untyped-def]
     tl.store(out + tl.program_id(0) * BLOCK + lane, total)
 
 
-def read_shared(device: int, size_bytes: int, *, rounds: int, programs_per_sm: int = 8) -> Launch:
-    """All SMs read the same buffer, past L1; in another order each round. L2, or DRAM if large."""
-    cut = _cut(device, size_bytes, programs_per_sm)
-    data = torch.zeros(cut.elements, device=f"cuda:{device}")
-    out = torch.empty(cut.programs * BLOCK, device=f"cuda:{device}")
-
-    def call() -> object:
-        return _read_all[(cut.programs,)](
-            data, out, cut.blocks, rounds, BLOCK=BLOCK, num_warps=WARPS
-        )
-
-    return Launch(call, rounds * cut.size_bytes, f"Triton loop over {cut.size_bytes} B")
-
-
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def _copy_all(source, target, blocks, rounds, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
     lane = tl.arange(0, BLOCK)
@@ -190,20 +156,6 @@ def _copy_all(source, target, blocks, rounds, BLOCK: tl.constexpr):  # type: ign
         for block in range(start, blocks, programs):
             at = tl.cast(block, tl.int64) * BLOCK + lane
             tl.store(target + at, tl.load(source + at, cache_modifier=".cg"))
-
-
-def copy_shared(device: int, size_bytes: int, *, rounds: int) -> Launch:
-    """Copy between two buffers; bytes read and bytes written both count."""
-    cut = _cut(device, size_bytes)
-    source = torch.zeros(cut.elements, device=f"cuda:{device}")
-    target = torch.empty_like(source)
-
-    def call() -> object:
-        return _copy_all[(cut.programs,)](
-            source, target, cut.blocks, rounds, BLOCK=BLOCK, num_warps=WARPS
-        )
-
-    return Launch(call, 2 * rounds * cut.size_bytes, f"Triton copy of {cut.size_bytes} B")
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
@@ -219,14 +171,31 @@ def _triad_all(a, b, c, scale, blocks, rounds, BLOCK: tl.constexpr):  # type: ig
             tl.store(a + at, left + scale * right)
 
 
-def triad_shared(device: int, size_bytes: int, *, rounds: int) -> Launch:
-    """a = b + s·c: two reads and one write for each element."""
-    cut = _cut(device, size_bytes)
-    a, b, c = (torch.zeros(cut.elements, device=f"cuda:{device}") for _ in range(3))
+STREAMS = {  # kernel, buffers, words for it
+    "read": (_read_all, 1, "loop over"),
+    "copy": (_copy_all, 2, "copy of"),
+    "triad": (_triad_all, 3, "triad of"),  # a = b + s·c: two reads and one write per element
+}
+
+
+def stream(
+    pattern: str, device: int, size_bytes: int, *, rounds: int, programs_per_sm: int = 8
+) -> Launch:
+    """All SMs on the same buffers, past L1; in another order each round. L2, or DRAM if large.
+
+    Bytes read and bytes written both count. The buffers hold fp32 in whole blocks, dealt to
+    programs by turns.
+    """
+    kernel, arrays, words = STREAMS[pattern]
+    blocks, programs = size_bytes // BLOCK_BYTES, _sms(device) * programs_per_sm
+    name = f"cuda:{device}"
+    buffers = [torch.zeros(blocks * BLOCK, device=name) for _ in range(arrays)]
+    if pattern == "read":  # its sums
+        buffers.append(torch.empty(programs * BLOCK, device=name))
+    scale = (1.5,) if pattern == "triad" else ()
 
     def call() -> object:
-        return _triad_all[(cut.programs,)](
-            a, b, c, 1.5, cut.blocks, rounds, BLOCK=BLOCK, num_warps=WARPS
-        )
+        return kernel[(programs,)](*buffers, *scale, blocks, rounds, BLOCK=BLOCK, num_warps=WARPS)
 
-    return Launch(call, 3 * rounds * cut.size_bytes, f"Triton triad of {cut.size_bytes} B")
+    moved = blocks * BLOCK_BYTES
+    return Launch(call, arrays * rounds * moved, f"Triton {words} {moved} B")

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import cache
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from typing import Any
 
 from ridgeline.machine.passport import Ceiling, Passport
@@ -18,6 +17,7 @@ from ridgeline.serialize import from_dict
 KINDS = ("gpu", "laptop-gpu", "soc", "cpu")
 PUBLISHED, DERIVED = "published", "derived"
 PROVENANCE = "datasheet"
+MOST_SIMILAR = 5
 MEMORY_SHARES = (0.85, 1.1)  # reported over nominal memory: firmware and ECC take some of it
 
 _RATES_FILE = "rates.toml"
@@ -71,36 +71,32 @@ class Datasheet:
 
     def peak(self, path: str, precision: str, accumulator: str | None = None) -> Peak | None:
         """The peak of a path and precision; without an accumulator the one that sums in fp32."""
-        matches = [p for p in self.peaks if (p.path, p.precision) == (path, precision)]
-        if accumulator is not None:
-            matches = [p for p in matches if p.accumulator == accumulator]
-        return next(
-            (p for p in matches if p.accumulator == "fp32"), matches[0] if matches else None
-        )
+        fitting = [
+            p for p in self.peaks
+            if (p.path, p.precision) == (path, precision) and accumulator in (None, p.accumulator)
+        ]  # fmt: skip
+        return min(fitting, key=lambda p: p.accumulator != "fp32", default=None)
 
     def ceilings(self, device: str = "cuda:0") -> list[dict[str, Any]]:
         """The roofs as the passport writes them, labelled with their provenance and source."""
-        label = {
-            "provenance": PROVENANCE,
-            "name": self.name,
-            "source": self.source,
-            "assumes": self.assumes,
-        }
+        label = {"provenance": PROVENANCE, "name": self.name, "source": self.source,
+                 "assumes": self.assumes}  # fmt: skip
 
         def entry(kind: str, confidence: str, **fields: Any) -> dict[str, Any]:
             return {"kind": kind, "device": device, **fields, "confidence": confidence, **label}
 
-        compute = [
+        entries = [
             entry("compute", peak.confidence, path=peak.path, precision=peak.precision,
                   accumulator=peak.accumulator, flops_per_s=peak.flops_per_s,
                   clock_hz=self._clock_hz(peak))
             for peak in self.peaks
         ]  # fmt: skip
         sure = PUBLISHED if self.kind != "cpu" else self.confidence
-        memory = entry("bandwidth", sure, level="dram", pattern="any",
-                       bytes_per_s=self.dram_bytes_per_s)  # fmt: skip
-        power = entry("power", PUBLISHED, what="limit", power_w=self.tdp_w)
-        return [*compute, memory, *([power] if self.tdp_w is not None else [])]
+        rate = self.dram_bytes_per_s
+        entries.append(entry("bandwidth", sure, level="dram", pattern="any", bytes_per_s=rate))
+        if self.tdp_w is not None:
+            entries.append(entry("power", PUBLISHED, what="limit", power_w=self.tdp_w))
+        return entries
 
     def _clock_hz(self, peak: Peak) -> float | None:
         """The clock that a peak is stated for; None where the units differ."""
@@ -123,11 +119,19 @@ def datasheet_for(
     of one name apart. A GPU that differs from all entries of its name in these is not in the table.
     Where only the name is known and several parts carry it, `assumes` says which one this is.
     """
-    sheets = _candidates(device_name, units=units, memory_bytes=memory_bytes)
-    return sheets[0] if len(sheets) == 1 else None
+    name = _normalise(device_name)
+    named = [parts for parts in _parts() if name in _names(parts[0])]
+    if len(named) == 1 and named[0][0].kind == "cpu":
+        return named[0][0]  # a virtual machine shows some of the cores, two sockets show more
+    fitting = [
+        [sheet for sheet in parts if units in (None, sheet.units) and _fits(sheet, memory_bytes)]
+        for parts in named
+    ]
+    fitting = [parts for parts in fitting if parts]
+    return _choose_assumed(*fitting[0]) if len(fitting) == 1 else None
 
 
-def closest_names(device_name: str, *, limit: int = 5) -> list[str]:
+def closest_names(device_name: str) -> list[str]:
     """Names of the table that resemble `device_name`, best first: for people, never for figures."""
     name = _normalise(device_name)
     words = set(name.split())
@@ -143,33 +147,13 @@ def closest_names(device_name: str, *, limit: int = 5) -> list[str]:
 
     scores = {sheet.name: likeness(sheet) for sheet in list_datasheets()}
     similar = sorted((n for n in scores if scores[n] > 1), key=lambda n: -scores[n])
-    return list(dict.fromkeys([*same, *similar]))[: max(limit, len(same))]
+    return list(dict.fromkeys([*same, *similar]))[: max(MOST_SIMILAR, len(same))]
 
 
-# Finding
-
-
-def _candidates(
-    device_name: str, *, units: int | None = None, memory_bytes: int | None = None
-) -> list[Datasheet]:
-    name = _normalise(device_name)
-    named = [part for part in _parts() if name in _names(part[0])]
-    if len(named) == 1 and named[0][0].kind == "cpu":
-        return [named[0][0]]  # a virtual machine shows some of the cores, two sockets show more
-    sheets: list[Datasheet] = []
-    for part in named:
-        options = [
-            sheet for sheet in part if units in (None, sheet.units) and _fits(sheet, memory_bytes)
-        ]
-        if len(options) > 1:
-            sheets.append(_choose_assumed(options))
-        else:
-            sheets += options
-    return sheets
-
-
-def _choose_assumed(options: list[Datasheet]) -> Datasheet:
-    main, *others = options
+def _choose_assumed(main: Datasheet, *others: Datasheet) -> Datasheet:
+    """The first of the parts of one name, which says that it is assumed."""
+    if not others:
+        return main
     also = " or ".join(_describe_part(other, main) for other in others)
     return replace(
         main,
@@ -182,9 +166,7 @@ def _describe_part(sheet: Datasheet, *others: Datasheet) -> str:
     texts = []
     if any(other.units != sheet.units for other in others):
         texts.append(f"{sheet.units} {sheet.unit}s")
-    if sheet.memory_bytes is not None and any(
-        other.memory_bytes != sheet.memory_bytes for other in others
-    ):
+    if sheet.memory_bytes and any(other.memory_bytes != sheet.memory_bytes for other in others):
         texts.append(f"{sheet.memory_bytes / 2**30:.0f} GiB")
     return " and ".join(texts)
 
@@ -214,39 +196,30 @@ def _normalise(name: str) -> str:
 
 
 @cache
-def _rates() -> dict[str, dict[str, Any]]:
-    return _read(_RATES_FILE)
-
-
 def _read(file_name: str) -> dict[str, Any]:
-    return tomllib.loads((_folder() / file_name).read_text(encoding="utf-8"))
-
-
-def _folder() -> Traversable:
-    return files("ridgeline.machine") / "datasheets"
+    folder = files("ridgeline.machine") / "datasheets"
+    return tomllib.loads((folder / file_name).read_text(encoding="utf-8"))
 
 
 @cache
 def _parts() -> tuple[tuple[Datasheet, ...], ...]:
     """Each datasheet, followed by the other parts that are sold and reported under its name."""
-    names = sorted(file.name for file in _folder().iterdir() if file.name.endswith(".toml"))
-    return tuple(
-        _part(entry, family=name.removesuffix(".toml"))
-        for name in names
-        if name != _RATES_FILE
-        for entry in _read(name)["device"]
-    )
-
-
-def _part(entry: Mapping[str, Any], *, family: str) -> tuple[Datasheet, ...]:
-    shared = {key: entry[key] for key in entry if key not in ("published", "variants")}
-    entries = [entry, *(shared | other for other in entry.get("variants", ()))]
-    return tuple(_datasheet(one, family=family) for one in entries)
+    sheets = []
+    for file in sorted(file.name for file in (files("ridgeline.machine") / "datasheets").iterdir()):
+        for entry in _read(file).get("device", ()) if file.endswith(".toml") else ():
+            shared = {key: entry[key] for key in entry if key not in ("published", "variants")}
+            every = [entry, *(shared | other for other in entry.get("variants", ()))]
+            family = file.removesuffix(".toml")
+            sheets.append(tuple(_datasheet(one, family=family) for one in every))
+    return tuple(sheets)
 
 
 def _datasheet(entry: Mapping[str, Any], *, family: str) -> Datasheet:
     groups = entry.get("core_groups") or [entry]
-    rates = _rates()[groups[0]["rates"]]
+    rates = _read(_RATES_FILE)[groups[0]["rates"]]
+    rate = entry.get("dram_bytes_per_s")
+    if rate is None:
+        rate = entry["memory_channels"] * entry["memory_transfers_per_s"] * 8
     content = {
         "confidence": PUBLISHED,
         "boost_clock_hz": groups[0].get("boost_clock_hz"),
@@ -254,61 +227,55 @@ def _datasheet(entry: Mapping[str, Any], *, family: str) -> Datasheet:
         **entry,
         "family": family,
         "units": sum(group["units"] for group in groups),
-        "dram_bytes_per_s": _dram_bytes_per_s(entry),
+        "dram_bytes_per_s": float(rate),
         "peaks": (),
-    }  # fmt: skip
-    peaks = _peaks(entry) if len(groups) == 1 else _summed_peaks(groups)
+    }
+    peaks = _peaks(entry) if len(groups) == 1 else _sum_peaks(groups)
     return replace(from_dict(Datasheet, content), peaks=peaks)
-
-
-def _dram_bytes_per_s(entry: Mapping[str, Any]) -> float:
-    if "dram_bytes_per_s" in entry:
-        return float(entry["dram_bytes_per_s"])
-    return float(entry["memory_channels"] * entry["memory_transfers_per_s"] * 8)
 
 
 def _peaks(entry: Mapping[str, Any]) -> tuple[Peak, ...]:
     """A peak per rate of the architecture: the printed one, else units × FLOP per cycle × clock."""
     printed = {_key(peak): float(peak["flops_per_s"]) for peak in entry.get("published", ())}
-    rates = _rates_of(entry["rates"])
-    if unknown := printed.keys() - rates.keys():
-        raise ValueError(f"{entry['name']}: no rate in {entry['rates']} for {sorted(unknown)}")
     peaks = []
-    for key, flops_per_cycle in rates.items():
+    for key, flops_per_cycle in _rates_of(entry["rates"]).items():
         path, precision, accumulator = key
         clock_hz = entry.get("boost_clock_hz")
         if path == "matrix":
             clock_hz = entry.get("matrix_clock_hz", clock_hz)
-        if key not in printed and clock_hz is None:
+        if key in printed:
+            flops_per_s, confidence = printed[key], entry.get("confidence", PUBLISHED)
+        elif clock_hz is not None:
+            flops_per_s, confidence = float(entry["units"] * flops_per_cycle * clock_hz), DERIVED
+        else:
             continue  # neither a figure nor a clock: no roof is better than a guess
-        derived = 0.0 if clock_hz is None else float(entry["units"] * flops_per_cycle * clock_hz)
-        confidence = entry.get("confidence", PUBLISHED) if key in printed else DERIVED
         peaks.append(
             Peak(path=path, precision=precision, accumulator=accumulator or None,
-                 flops_per_s=printed.get(key, derived), confidence=confidence,
-                 flops_per_cycle=flops_per_cycle)
+                 flops_per_s=flops_per_s, confidence=confidence, flops_per_cycle=flops_per_cycle)
         )  # fmt: skip
     return tuple(peaks)
 
 
-def _summed_peaks(groups: list[Mapping[str, Any]]) -> tuple[Peak, ...]:
+def _sum_peaks(groups: list[Mapping[str, Any]]) -> tuple[Peak, ...]:
     """The peaks of a processor with several kinds of core."""
-
-    def sum_rates(precision: str) -> float:
-        key = ("vector", precision, "")
-        return float(sum(g["units"] * _rates_of(g["rates"])[key] * g["boost_clock_hz"]
-                         for g in groups))  # fmt: skip
-
+    rates = {
+        precision: sum(
+            group["units"] * _rates_of(group["rates"])["vector", precision, ""]
+            * group["boost_clock_hz"]
+            for group in groups
+        )
+        for precision in ("fp64", "fp32")
+    }  # fmt: skip
     return tuple(
         Peak(path="vector", precision=precision, accumulator=None, flops_per_cycle=None,
-             flops_per_s=sum_rates(precision), confidence=DERIVED)
-        for precision in ("fp64", "fp32")
+             flops_per_s=float(rate), confidence=DERIVED)
+        for precision, rate in rates.items()
     )  # fmt: skip
 
 
 def _rates_of(name: str) -> dict[tuple[str, str, str], int]:
     """FLOP per cycle of one unit, by path, precision and accumulator."""
-    return {_key(rate): int(rate["flops"]) for rate in _rates()[name]["flops_per_cycle"]}
+    return {_key(rate): int(rate["flops"]) for rate in _read(_RATES_FILE)[name]["flops_per_cycle"]}
 
 
 def _key(figure: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -16,14 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.machine import cuda_driver
-from ridgeline.machine.cpu import (
-    Cpu,
-    Memory,
-    NumaNode,
-    describe_cpu,
-    describe_memory,
-    describe_numa,
-)
+from ridgeline.machine.cpu import Cpu, describe_cpu
 from ridgeline.machine.system import (
     Limits,
     SystemIO,
@@ -33,9 +26,17 @@ from ridgeline.machine.system import (
 )
 from ridgeline.provenance import LIBRARIES, os_name
 from ridgeline.sensors.nvidia import NO_BINDINGS, Gpu, read_gpus
-from ridgeline.serialize import to_dict
+from ridgeline.serialize import Index, to_dict
 from ridgeline.units import format_bytes, format_cache, si
 from ridgeline.version import __version__
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """The main memory."""
+
+    total_bytes: Index | None = None
+    available_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,6 @@ class Description:
     virtualization: str | None = None  # "QEMU", "WSL 2", …; None: bare metal, as far as can be seen
     cpu: Cpu = field(default_factory=Cpu)
     limits: Limits = field(default_factory=Limits)
-    numa_nodes: tuple[NumaNode, ...] = ()
     memory: Memory = field(default_factory=Memory)
     gpus: tuple[Gpu, ...] = ()
     drivers: Mapping[str, str | None] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Description:
         return {"machine": self.name, **to_dict(self)}
 
     def to_markdown(self) -> str:
-        """The environment notes of a report."""
+        """Tables of the system, the processor, the memory, each accelerator, drivers, libraries."""
         return to_markdown(self)
 
 
@@ -86,8 +86,8 @@ def describe(io: SystemIO | None = None) -> Description:
     """Describe this machine. Nothing is measured and no setting is touched."""
     io = io or SystemIO()
     limits = find_limits(io)
-    memory = describe_memory(io, limits)
-    gpus = describe_gpus(io, ram_bytes=memory.total_bytes)
+    total_bytes, available_bytes = io.memory_bytes()
+    gpus = describe_gpus(io, ram_bytes=total_bytes)
     libraries = {name: io.version(name) for name in (*LIBRARIES, "nvidia-ml-py")}
     return Description(
         os=os_name(io.read("/etc/os-release"), system=io.system),
@@ -96,8 +96,7 @@ def describe(io: SystemIO | None = None) -> Description:
         virtualization=find_virtualization(io),
         cpu=describe_cpu(io, limits),
         limits=limits,
-        numa_nodes=describe_numa(io),
-        memory=memory,
+        memory=Memory(total_bytes=total_bytes, available_bytes=available_bytes),
         gpus=gpus.gpus,
         drivers=driver_versions(io, gpus),
         libraries={name: version for name, version in libraries.items() if version is not None},
@@ -131,14 +130,22 @@ class Gpus:
 def describe_gpus(io: SystemIO, *, ram_bytes: int | None) -> Gpus:
     """Whatever accelerators there are."""
     if io.system == "Darwin":
-        return Gpus(gpus=parse_mac_gpus(io.run(MAC_QUERY) or "", ram_bytes=ram_bytes))
+        return Gpus(gpus=_list_apple_gpus(_run_json(io, MAC_QUERY), ram_bytes=ram_bytes))
     nvidia = describe_nvidia_gpus(io)
-    return nvidia if nvidia.gpus else Gpus(gpus=parse_rocm_smi(io.run(AMD_QUERY) or ""))
+    return nvidia if nvidia.gpus else Gpus(gpus=_list_amd_gpus(_run_json(io, AMD_QUERY)))
+
+
+def _run_json(io: SystemIO, command: Sequence[str]) -> dict[str, Any]:
+    """What a command prints as JSON; nothing where it is not there or fails."""
+    try:
+        return dict(json.loads(io.run(command) or "{}"))
+    except ValueError:
+        return {}
 
 
 def describe_nvidia_gpus(io: SystemIO) -> Gpus:
     """Devices and their slices by NVML, numbered as CUDA numbers them; without NVML, CUDA's own."""
-    nvml, cuda = io.nvml(), _list_cuda_devices(io)
+    nvml, cuda = io.nvml(), _run_json(io, LIST_CUDA_DEVICES)
     gpus, devices = read_gpus(nvml) if nvml else [], cuda.get("devices", [])
     notes = []
     if devices and not gpus:
@@ -150,14 +157,6 @@ def describe_nvidia_gpus(io: SystemIO) -> Gpus:
         notes = [f"the CUDA driver does not start, so no GPU has a CUDA index: {reason}"]
     numbered = _number_by_cuda(gpus, devices)
     return Gpus(gpus=numbered, cuda_version=cuda.get("cuda_version"), notes=tuple(notes))
-
-
-def _list_cuda_devices(io: SystemIO) -> Mapping[str, Any]:
-    try:
-        answer = json.loads(io.run(LIST_CUDA_DEVICES) or "{}")
-    except ValueError:
-        return {}
-    return answer if isinstance(answer, dict) else {}
 
 
 def _from_cuda(device: Mapping[str, Any]) -> Gpu:
@@ -182,9 +181,7 @@ def _number_by_cuda(gpus: Iterable[Gpu], devices: Sequence[Mapping[str, Any]]) -
 
     def number(gpu: Gpu) -> Gpu:
         slices = (replace(m, **select(m.uuid, "memory_bytes")) for m in gpu.mig_instances)
-        own = select(gpu.uuid, "memory_bus_bits")
-        own["memory_bus_bits"] = own["memory_bus_bits"] or gpu.memory_bus_bits
-        return replace(gpu, **own, mig_instances=tuple(slices))
+        return replace(gpu, **select(gpu.uuid), mig_instances=tuple(slices))
 
     return tuple(sorted(map(number, gpus), key=lambda g: (_first_index(g), g.system_index or 0)))
 
@@ -194,51 +191,38 @@ def _first_index(gpu: Gpu) -> int:
     return min((index for index in indices if index is not None), default=sys.maxsize)
 
 
-def parse_mac_gpus(text: str, *, ram_bytes: int | None) -> tuple[Gpu, ...]:
-    """The GPU of an Apple chip, from `system_profiler SPDisplaysDataType -json`.
-
-    Those of older Macs are left out: torch does not compute on them.
-    """
-    try:
-        listed = json.loads(text)["SPDisplaysDataType"]
-    except (ValueError, KeyError, TypeError):
-        return ()
+def _list_apple_gpus(profile: Mapping[str, Any], *, ram_bytes: int | None) -> tuple[Gpu, ...]:
+    """The GPU of an Apple chip. Those of older Macs are left out: torch does not use them."""
     return tuple(
         Gpu(
             kind="mps",
-            name=str(card["sppci_model"]),
+            name=card["sppci_model"],
             index=0,
             compute_units=int(card["sppci_cores"]) if card.get("sppci_cores") else None,
             memory_bytes=ram_bytes,  # the chip's GPU has no memory of its own
         )
-        for card in listed
-        if str(card.get("sppci_model", "")).startswith("Apple")
+        for card in profile.get("SPDisplaysDataType", ())
+        if card.get("sppci_model", "").startswith("Apple")
     )
 
 
-def parse_rocm_smi(text: str) -> tuple[Gpu, ...]:
-    """AMD devices, from the JSON of rocm-smi; the spelling of its keys differs by version."""
-    try:
-        listed = json.loads(text)
-    except ValueError:
-        return ()
+def _list_amd_gpus(listed: Mapping[str, Mapping[str, object]]) -> tuple[Gpu, ...]:
+    """From the answer of rocm-smi; the spelling of its keys differs by version."""
     lowered = {
-        card: {str(key).lower(): str(value) for key, value in row.items()}
-        for card, row in listed.items()
+        name: {key.lower(): str(value) for key, value in row.items()}
+        for name, row in listed.items()
     }
-    driver = lowered.get("system", {}).get("driver version")
-    cards = [(card, row) for card, row in lowered.items() if card.startswith("card")]
+    cards = [row for name, row in lowered.items() if name.startswith("card")]
     return tuple(
         Gpu(
             kind="rocm",
             name=row.get("card series") or row.get("device name") or "AMD GPU",
             index=index,
             uuid=row.get("unique id"),
-            system_index=int(card.removeprefix("card")),
             memory_bytes=int(row.get("vram total memory (b)", 0)) or None,
-            driver=driver,
+            driver=lowered.get("system", {}).get("driver version"),
         )
-        for index, (card, row) in enumerate(cards)
+        for index, row in enumerate(cards)
     )
 
 
@@ -253,14 +237,15 @@ RUNTIME_PACKAGES = {  # what pip installs beside torch, by the names of CUDA 13 
 def driver_versions(io: SystemIO, gpus: Gpus) -> dict[str, str]:
     """Drivers and CUDA libraries: what the system has and what came with torch."""
     build = torch_build(io)
+    drivers = {gpu.kind: gpu.driver for gpu in reversed(gpus.gpus)}
+    packages = {name: map(io.version, names) for name, names in RUNTIME_PACKAGES.items()}
     versions = {
-        "NVIDIA driver": next((g.driver for g in gpus.gpus if g.kind == "cuda"), None)
-        or kernel_driver(io),
-        "AMD driver": next((g.driver for g in gpus.gpus if g.kind == "rocm"), None),
+        "NVIDIA driver": drivers.get("cuda") or kernel_driver(io),
+        "AMD driver": drivers.get("rocm"),
         "CUDA, newest that the driver supports": gpus.cuda_version,
         "CUDA, that torch is built with": build.get("cuda"),
         "ROCm, that torch is built with": build.get("hip"),
-        **{name: _first_version(io, names) for name, names in RUNTIME_PACKAGES.items()},
+        **{name: next(filter(None, found), None) for name, found in packages.items()},
     }
     return {name: version for name, version in versions.items() if version}
 
@@ -277,10 +262,6 @@ def torch_build(io: SystemIO) -> dict[str, str]:
     folder = io.folder("torch")
     text = io.read(f"{folder}/version.py") or "" if folder else ""
     return dict(re.findall(r"^(__version__|cuda|hip)\b.*?= *'([^']+)'", text, re.MULTILINE))
-
-
-def _first_version(io: SystemIO, names: tuple[str, ...]) -> str | None:
-    return next((version for name in names if (version := io.version(name))), None)
 
 
 # ---------------------------------------------------------------- a name
@@ -325,24 +306,21 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {  # by the end of a field's name
     "_bytes": format_bytes,
     "_hz": lambda clock_hz: si(clock_hz, "Hz"),
     "_w": lambda power_w: f"{power_w:g} W",
-    "_c": lambda temperature_c: f"{temperature_c:g} °C",
-    "_bits": lambda bits: f"{bits} bit",
 }
 CACHE_FIELDS = ("size_bytes", "l2_bytes")  # known by powers of 1024
 
 
 def to_markdown(description: Description) -> str:
-    """Tables of the system, the processor, the memory, each accelerator, drivers and libraries."""
     d = to_dict(description)
-    limits = {"cpu_quota": d["limits"]["cpu_quota"]}
-    system = {name: d[name] for name in ("os", "kernel", "virtualization", "container")} | limits
+    system = {name: d[name] for name in ("os", "kernel", "virtualization", "container")}
+    limits = {name: d["limits"][name] for name in ("cpu_quota", "memory_bytes")}
     parts = [
         f"# {description.name}",
         _table("System", system),
+        _table("Limits", limits),
         _table("Processor", d["cpu"]),
         _grid("Caches", d["cpu"]["caches"]),
         _table("Memory", d["memory"]),
-        _grid("NUMA nodes", d["numa_nodes"]),
         *(part for gpu in d["gpus"] for part in _describe_gpu(gpu)),
         "" if d["gpus"] else "## Accelerators\n\nNone was found.",
         _table("Drivers", d["drivers"]),
@@ -364,7 +342,7 @@ def _table(title: str, fields: Mapping[str, Any]) -> str:
     rows = [
         f"| {_label(name)} | {_text(name, value)} |"
         for name, value in fields.items()
-        if value not in (None, "", [], {}) and not _has_records(value)
+        if value not in (None, "", []) and not (isinstance(value, list) and type(value[0]) is dict)
     ]
     return "\n".join([f"## {title}", "", "| | |", "|---|---|", *rows]) if rows else ""
 
@@ -373,14 +351,9 @@ def _grid(title: str, records: list[dict[str, Any]]) -> str:
     """A row for each record, a column for each of its fields."""
     if not records:
         return ""
-    header = " | ".join(map(_label, records[0]))
-    rows = ["| " + " | ".join(_text(*item) for item in one.items()) + " |" for one in records]
-    lines = [f"## {title}", "", f"| {header} |", "|---" * len(records[0]) + "|", *rows]
-    return "\n".join(lines)
-
-
-def _has_records(value: Any) -> bool:
-    return isinstance(value, list) and isinstance(value[0], dict)
+    lines = [map(_label, records[0]), ["---"] * len(records[0])]
+    lines += [[_text(name, value) for name, value in record.items()] for record in records]
+    return "\n".join([f"## {title}", "", *(f"| {' | '.join(line)} |" for line in lines)])
 
 
 def _label(name: str) -> str:
@@ -394,8 +367,6 @@ def _text(name: str, value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, dict):
-        return ", ".join(f"{count} {kind.lower()}" for kind, count in value.items())
     if isinstance(value, list):
         return " ".join(map(str, value))
     if name in CACHE_FIELDS:

@@ -16,14 +16,12 @@ and cannot fail: an exception in one becomes a line like any other.
 from __future__ import annotations
 
 import json
-import platform
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 from ridgeline.machine.cpu import CPUS
 from ridgeline.machine.describe import Description, describe, kernel_driver, torch_build
@@ -93,128 +91,87 @@ class Facts:
             return None
 
     @property
-    def has_cupti(self) -> bool:
-        return bool((self.torch or {}).get("cupti"))
-
-    @property
     def nvidia_gpus(self) -> list[Gpu]:
         return [gpu for gpu in self.description.gpus if gpu.kind == "cuda"]
 
-
-Finding = tuple[str, str, str]  # state, result, fix
-
-
-def ok(result: str) -> Finding:
-    return ("ok", result, "")
+    @property
+    def has_cupti(self) -> bool:
+        return bool((self.torch or {}).get("cupti"))
 
 
-def missing(result: str, fix: str = "") -> Finding:
-    return ("missing", result, fix)
+class Finding(NamedTuple):
+    """What a check found; `fix` is empty if there is nothing to do."""
+
+    state: str
+    result: str
+    fix: str = ""
 
 
-def broken(result: str, fix: str) -> Finding:
-    return ("broken", result, fix)
-
-
-def note(result: str, advice: str = "") -> Finding:
-    return ("note", result, advice)
+ok, missing, broken, note = (partial(Finding, state) for state in STATES)
 
 
 # ---------------------------------------------------------------- software
 
-CORE = ("numpy", "pandas", "pyarrow", "psutil", "rich", "typer")
 # By major version of CUDA; a minor one needs no newer driver:
 # https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
-OLDEST_DRIVER = {
-    11: 450,
-    12: 525,
-    13: 580,
-}
-INSTALL = {
-    "apt-get": "sudo apt-get install",
-    "dnf": "sudo dnf install",
-    "pacman": "sudo pacman -S",
-    "zypper": "sudo zypper install",
-    "brew": "brew install",
-}
-SHORT_BYTES = 5_000_000_000
+OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
 FULL_BYTES = 200_000_000
 TORCH_PAGE = "https://pytorch.org/get-started/locally/"
 
 
-def check_python(facts: Facts) -> Finding:
-    return ok(f"{platform.python_version()}, {platform.python_implementation()}")
-
-
-def check_core_packages(facts: Facts) -> Finding:
-    versions = {name: facts.io.version(name) for name in CORE}
-    absent = [name for name, version in versions.items() if version is None]
-    if absent:
-        return broken(f"without {', '.join(absent)}", f"pip install {' '.join(absent)}")
-    return ok(", ".join(f"{name} {version}" for name, version in versions.items()))
-
-
 def check_torch(facts: Facts) -> Finding:
-    version = facts.io.version("torch")
+    version, answer = facts.io.version("torch"), facts.torch
     if version is None:
-        return missing("not installed: no networks can be counted or run",
-                       "pip install 'ridgeline[torch]'")  # fmt: skip
-    answer = facts.torch
+        fix = "pip install 'ridgeline[torch]'"
+        return missing("not installed: no networks can be counted or run", fix)
     if answer is None:
-        return broken(f"{version}, but importing it crashes or takes over a minute",
-                      "python -c 'import torch'  # shows the reason")  # fmt: skip
+        fix = "python -c 'import torch'  # shows the reason"
+        return broken(f"{version}, but importing it crashes or takes over a minute", fix)
     if "version" not in answer:
-        return broken(
-            f"{version}, but it does not import: {_first_line(answer['problem'])}",
-            "pip install --force-reinstall torch",
-        )
+        reason = _first_line(answer["problem"])
+        fix = "pip install --force-reinstall torch"
+        return broken(f"{version}, but it does not import: {reason}", fix)
     return ok(str(answer["version"]))
 
 
 def check_torch_and_gpu(facts: Facts) -> Finding | None:
-    if facts.io.version("torch") is None or not facts.torch or "version" not in facts.torch:
+    kinds, torch = {gpu.kind for gpu in facts.description.gpus}, facts.torch or {}
+    if not kinds or facts.io.version("torch") is None or "version" not in torch:
         return None  # the check before says so
-    kinds = {gpu.kind for gpu in facts.description.gpus}
     build = torch_build(facts.io)
-    if "mps" in kinds:
-        if facts.torch.get("mps"):
-            return ok("computes on the GPU (MPS)")
-        return broken("torch does not see the GPU",
-                      "use macOS 12.3 or later and a Python that is built for arm64")  # fmt: skip
-    if "rocm" in kinds:
-        if "hip" in build:
-            return ok("built for ROCm")
+    if "mps" in kinds and not torch.get("mps"):
+        return broken("torch does not see the GPU", "use a Python that is built for arm64")
+    if "rocm" in kinds and "hip" not in build:
         return broken("an AMD GPU, but a torch that was not built for ROCm", f"see {TORCH_PAGE}")
-    return _check_torch_on_cuda(facts, facts.torch, build.get("cuda")) if kinds else None
+    if "cuda" in kinds:
+        return _check_torch_on_cuda(facts, torch, build.get("cuda"))
+    return ok("computes on the GPU (MPS)" if "mps" in kinds else "built for ROCm")
 
 
 def _check_torch_on_cuda(facts: Facts, torch: dict[str, Any], cuda: str | None) -> Finding:
     """The build against the driver, then whether it really computes."""
     if cuda is None:
-        return broken(
-            "a build for the CPU only, though there is an NVIDIA GPU",
-            f"pip uninstall torch, then the command that {TORCH_PAGE} gives for CUDA",
-        )
-    driver = next((gpu.driver for gpu in facts.description.gpus if gpu.driver), None)
+        fix = f"pip uninstall torch, then the command that {TORCH_PAGE} gives for CUDA"
+        return broken("a build for the CPU only, though there is an NVIDIA GPU", fix)
+    build = f"built for CUDA {cuda}"
+    driver = next((gpu.driver for gpu in facts.nvidia_gpus if gpu.driver), None)
     oldest = OLDEST_DRIVER.get(int(cuda.split(".")[0]))
     if driver and oldest and int(driver.split(".")[0]) < oldest:
-        return broken(
-            f"built for CUDA {cuda}, which needs driver {oldest} or later; here it is {driver}",
-            f"update the driver, or install a torch for an older CUDA: {TORCH_PAGE}",
-        )
+        fix = f"update the driver, or install a torch for an older CUDA: {TORCH_PAGE}"
+        return broken(f"{build}, which needs driver {oldest} or later; here it is {driver}", fix)
     if torch.get("problem"):
         fix = "nvidia-smi  # is the GPU free and healthy?"
         if "no kernel image" in torch["problem"]:
             fix = f"this build does not know the GPU: install one that does, {TORCH_PAGE}"
-        return broken(f"built for CUDA {cuda}, but: {_first_line(torch['problem'])}", fix)
+        return broken(f"{build}, but: {_first_line(torch['problem'])}", fix)
     if torch.get("devices"):
-        return ok(f"built for CUDA {cuda}, computes on {', '.join(torch['devices'])}")
+        return ok(f"{build}, computes on {', '.join(torch['devices'])}")
     shown = facts.io.environ.get("CUDA_VISIBLE_DEVICES")
     if shown is not None:
-        return note(f"torch sees no GPU, as CUDA_VISIBLE_DEVICES is {shown!r}",
-                    "unset CUDA_VISIBLE_DEVICES")  # fmt: skip
-    return broken(f"built for CUDA {cuda}, but torch sees no GPU",
-                  "nvidia-smi  # does the driver answer? in a container: --gpus all")  # fmt: skip
+        result = f"torch sees no GPU, as CUDA_VISIBLE_DEVICES is {shown!r}"
+        return note(result, "unset CUDA_VISIBLE_DEVICES")
+    fix = "nvidia-smi  # does the driver answer? in a container: --gpus all"
+    return broken(f"{build}, but torch sees no GPU", fix)
 
 
 def _first_line(text: str | None) -> str:
@@ -222,17 +179,15 @@ def _first_line(text: str | None) -> str:
 
 
 def check_compiler(facts: Facts) -> Finding:
-    there = [(name, path) for name in ("cc", "gcc", "clang") if (path := facts.io.which(name))]
-    manager = next((name for name in INSTALL if facts.io.which(name)), None)
-    fix = f"{INSTALL[manager]} gcc" if manager else "install gcc"
+    there = [path for name in ("cc", "gcc", "clang") if (path := facts.io.which(name))]
     if not there:
+        fix = "install gcc, e.g. sudo apt-get install gcc"
         return missing("no cc, gcc or clang: CPU ceilings go without compiled kernels", fix)
-    for name, path in there:
-        version = _first_line(facts.io.run((path, "--version")))
-        if version:
-            return ok(f"{name}: {version}")
-    fix = "xcode-select --install" if facts.io.system == "Darwin" else fix
-    return broken(f"{there[0][1]} does not start", fix)
+    for path in there:
+        if version := _first_line(facts.io.run((path, "--version"))):
+            return ok(version)
+    fix = "xcode-select --install" if facts.io.system == "Darwin" else "install gcc again"
+    return broken(f"{there[0]} does not start", fix)
 
 
 def check_slurm(facts: Facts) -> Finding:
@@ -241,43 +196,33 @@ def check_slurm(facts: Facts) -> Finding:
         return missing("no sinfo and sbatch: sweeps run on this machine only")
     partitions = facts.io.run((sinfo, "--noheader", "--format=%P"))
     if partitions is None:
-        return broken("sinfo is there, but the controller does not answer",
-                      "scontrol ping  # then ask those who run the cluster")  # fmt: skip
+        fix = "scontrol ping  # then ask those who run the cluster"
+        return broken("sinfo is there, but the controller does not answer", fix)
     names = sorted({line.strip() for line in partitions.splitlines() if line.strip()})
     return ok(f"partitions {', '.join(names) or 'none'}")
 
 
 def check_results_disk(facts: Facts) -> Finding:
-    return _check_disk(facts, facts.results, "choose another folder with --results DIR")
-
-
-def check_temporary_disk(facts: Facts) -> Finding:
-    return _check_disk(facts, tempfile.gettempdir(), "export TMPDIR=DIR, on a disk with room")
-
-
-def _check_disk(facts: Facts, folder: str, fix: str) -> Finding:
-    free = facts.io.free_bytes(folder)
-    if free is None:
-        return note("the room that is left cannot be read")
+    fix = "choose another folder with --results DIR"
+    free, is_writable = facts.io.disk(facts.results)
     result = f"{format_bytes(free)} free"
-    if not facts.io.is_writable(folder):
+    if not is_writable:
         return broken(f"{result}, but it cannot be written to", fix)
-    if free < FULL_BYTES:
-        return broken(result, f"make room, or {fix}")
-    if free < SHORT_BYTES:
-        return note(f"{result}: profiles with counters can take more", fix)
-    return ok(result)
+    return ok(result) if free > FULL_BYTES else broken(result, f"make room, or {fix}")
 
 
 # ---------------------------------------------------------------- GPU
 
-NVIDIA_VENDOR = "0x10de"
-DISPLAY_CLASS = "0x03"
 DRIVER_SETTINGS = "/proc/driver/nvidia/params"
+INSTALL_NVML = "pip install 'ridgeline[nvidia]'"
 NCU_PAGE = "https://developer.nvidia.com/nsight-compute"
 ALLOW_COUNTERS = (
     "echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0'"
     " | sudo tee /etc/modprobe.d/nvidia-counters.conf, then reboot"
+)
+ALLOW_ON_WINDOWS = (
+    "NVIDIA Control Panel, Desktop, Enable Developer Settings, then"
+    " Developer, Manage GPU Performance Counters, Allow access to all users"
 )
 
 
@@ -287,16 +232,13 @@ def check_gpu(facts: Facts) -> Finding:
         return ok("; ".join(map(_name_with_slices, gpus)))
     if facts.io.which("nvidia-smi"):
         if facts.io.version("nvidia-ml-py") is None:
-            return broken("the CUDA driver shows no device, and nvidia-ml-py is not installed",
-                          "pip install 'ridgeline[nvidia]'")  # fmt: skip
-        return broken("nvidia-smi is there, but neither NVML nor CUDA shows a device",
-                      "nvidia-smi  # shows the reason; often a reboot after an update")  # fmt: skip
-    if _has_nvidia_card(facts):
-        if kernel_driver(facts.io):
-            return broken("the driver is loaded, but no device can be seen from here",
-                          "in a container: start it with --gpus all")  # fmt: skip
-        return broken("an NVIDIA card without NVIDIA's driver",
-                      "install the driver: https://www.nvidia.com/drivers")  # fmt: skip
+            result = "the CUDA driver shows no device, and nvidia-ml-py is not installed"
+            return broken(result, INSTALL_NVML)
+        fix = "nvidia-smi  # shows the reason; often a reboot after an update"
+        return broken("nvidia-smi is there, but neither NVML nor CUDA shows a device", fix)
+    if kernel_driver(facts.io):
+        result = "the driver is loaded, but no device can be seen from here"
+        return broken(result, "in a container: start it with --gpus all")
     return missing("none: everything runs on the CPU")
 
 
@@ -305,25 +247,14 @@ def _name_with_slices(gpu: Gpu) -> str:
     return f"{gpu.name}, divided into {slices}" if slices else gpu.name
 
 
-def _has_nvidia_card(facts: Facts) -> bool:
-    return any(
-        (facts.io.line(f"{folder}/vendor") or "") == NVIDIA_VENDOR
-        and (facts.io.line(f"{folder}/class") or "").startswith(DISPLAY_CLASS)
-        for folder in facts.io.find("/sys/bus/pci/devices/*")
-    )
-
-
-def check_visible(facts: Facts) -> Finding | None:
-    if not facts.nvidia_gpus:
-        return None
+def check_visible(facts: Facts) -> Finding:
     indices = {gpu: _list_indices(gpu) for gpu in facts.nvidia_gpus}
     result = "; ".join(f"{gpu.name}: {text or 'hidden'}" for gpu, text in indices.items())
     if all(indices.values()):
         return ok(result)
     shown = facts.io.environ.get("CUDA_VISIBLE_DEVICES")
-    if shown is not None:
-        return note(result, f"CUDA_VISIBLE_DEVICES is {shown!r}")
-    return note(result, "; ".join(facts.description.notes))
+    notes = "; ".join(facts.description.notes)
+    return note(result, notes if shown is None else f"CUDA_VISIBLE_DEVICES is {shown!r}")
 
 
 def _list_indices(gpu: Gpu) -> str:
@@ -331,66 +262,51 @@ def _list_indices(gpu: Gpu) -> str:
     return ", ".join(f"cuda:{index}" for index in own if index is not None)
 
 
-def check_nvml(facts: Facts) -> Finding | None:
-    if not facts.nvidia_gpus:
-        return None
+def check_nvml(facts: Facts) -> Finding:
     version = facts.io.version("nvidia-ml-py")
     if version is None:
-        return missing("nvidia-ml-py is not installed: no power, clocks and temperature",
-                       "pip install 'ridgeline[nvidia]'")  # fmt: skip
+        result = "nvidia-ml-py is not installed: no power, clocks and temperature"
+        return missing(result, INSTALL_NVML)
     if facts.io.nvml() is None:
-        return broken(f"nvidia-ml-py {version}, but the library does not start",
-                      "nvidia-smi  # uses the same library and shows the reason")  # fmt: skip
+        fix = "nvidia-smi  # uses the same library and shows the reason"
+        return broken(f"nvidia-ml-py {version}, but the library does not start", fix)
     return ok(f"nvidia-ml-py {version}")
 
 
 # ---------------------------------------------------------------- counters
 
 
-def check_cupti(facts: Facts) -> Finding | None:
-    if not facts.nvidia_gpus:
-        return None
+def check_cupti(facts: Facts) -> Finding:
     if facts.has_cupti:
         return ok("PyTorch's own: models are counted without Nsight Compute")
-    return missing("PyTorch has none that can count: models need Nsight Compute",
-                   "pip install a PyTorch for CUDA 12.8 or later")  # fmt: skip
+    fix = "pip install a PyTorch for CUDA 12.8 or later"
+    return missing("PyTorch has none that can count: models need Nsight Compute", fix)
 
 
 def check_ncu(facts: Facts) -> Finding:
     path = ncu_path(facts.io)
     if path is None:
-        if not facts.nvidia_gpus:
-            return missing("no ncu, and no NVIDIA GPU for it either")
         needed = ": programs of your own and CUDA graphs need it" if facts.has_cupti else ""
-        return missing(f"ncu is not in PATH or the usual folders{needed}",
-                       f"install it from {NCU_PAGE}")  # fmt: skip
+        return missing(f"no ncu in PATH or the usual folders{needed}", f"install it: {NCU_PAGE}")
     version = re.search(r"Version ([\d.]+)", facts.io.run((path, "--version")) or "")
     if version is None:
         return broken(f"{path} does not start", f"install it again from {NCU_PAGE}")
     if facts.io.environ.get(NCU_VARIABLE):
         return ok(f"{version[1]}, at {path}, by {NCU_VARIABLE}")
-    if facts.io.which("ncu") is None:
-        return note(f"{version[1]}, at {path}", f'export PATH="{path.rpartition("/")[0]}:$PATH"')
-    return ok(version[1])
+    return ok(version[1] if facts.io.which("ncu") else f"{version[1]}, at {path}")
 
 
-def check_gpu_counters(facts: Facts) -> Finding | None:
-    if not facts.nvidia_gpus:
-        return None
-    if facts.description.virtualization in ("WSL", "WSL 2"):
-        return note(
-            "under WSL, Windows decides who may read them",
-            "NVIDIA Control Panel, Desktop, Enable Developer Settings, then"
-            " Developer, Manage GPU Performance Counters, Allow access to all users",
-        )
+def check_gpu_counters(facts: Facts) -> Finding:
+    if facts.description.virtualization == "WSL 2":
+        return note("under WSL, Windows decides who may read them", ALLOW_ON_WINDOWS)
     restricted = parse_pairs(facts.io.read(DRIVER_SETTINGS) or "").get("RmProfilingAdminOnly")
     if restricted == "0":
         return ok("everybody may read them")
     if has_admin_capability(facts.io.read("/proc/self/status") or ""):
         return ok("this process may read them: it has CAP_SYS_ADMIN")
     if restricted is None:
-        return note("whether they may be read is not known: the driver's settings are hidden",
-                    "`ridgeline profile` says ERR_NVGPUCTRPERM if not")  # fmt: skip
+        result = "whether they may be read is not known: the driver's settings are hidden"
+        return note(result, "`ridgeline profile` says ERR_NVGPUCTRPERM if not")
     fix = f"{ALLOW_COUNTERS}; or run with sudo"
     if facts.description.container:
         fix = f"start the container with --cap-add SYS_ADMIN, or on the host: {ALLOW_COUNTERS}"
@@ -421,29 +337,15 @@ def check_cpu_energy(facts: Facts) -> Finding:
     return ok(f"RAPL of {', '.join(names)}")
 
 
-def check_gpu_power(facts: Facts) -> Finding | None:
-    cards = facts.nvidia_gpus
-    if not cards:
-        return None
-    if all(gpu.power_limit_w is None for gpu in cards):
-        return missing("this device or its driver does not tell its power")
-    for gpu in cards:
-        usual_w = gpu.default_power_limit_w
-        if gpu.power_limit_w and usual_w and gpu.power_limit_w < usual_w - 0.5:
-            return note(
-                f"{gpu.name} is limited to {gpu.power_limit_w:g} W, not its usual {usual_w:g} W",
-                "roofs measured here hold for this limit only",
-            )
-    return ok(", ".join(f"{g.name}: limit {g.power_limit_w:g} W" for g in cards if g.power_limit_w))
-
-
-def check_mains(facts: Facts) -> Finding | None:
-    is_plugged_in = facts.io.is_plugged_in()
-    if is_plugged_in is None:
-        return None  # no battery
-    if is_plugged_in:
-        return ok("plugged in")
-    return note("on battery: clocks are held down", "plug it in before you measure")
+def check_gpu_power(facts: Facts) -> Finding:
+    limits = []
+    for gpu in facts.nvidia_gpus:
+        limit_w, usual_w = gpu.power_limit_w, gpu.default_power_limit_w
+        if limit_w and usual_w and limit_w < usual_w - 0.5:
+            result = f"{gpu.name} is limited to {limit_w:g} W, not its usual {usual_w:g} W"
+            return note(result, "roofs measured here hold for this limit only")
+        limits += [f"{gpu.name}: limit {limit_w:g} W"] if limit_w else []
+    return ok(", ".join(limits)) if limits else missing("the driver tells no power")
 
 
 # ---------------------------------------------------------------- noise
@@ -456,21 +358,17 @@ def check_governor(facts: Facts) -> Finding | None:
     if name is None:
         where = "the host decides" if facts.description.virtualization else "no cpufreq driver"
         return note(f"cannot be read: {where}", "look at the spread of what is measured")
-    if name == "performance":
-        return ok(name)
-    return note(f"{name}: the clock follows the load",
-                "sudo cpupower frequency-set --governor performance")  # fmt: skip
+    fix = "sudo cpupower frequency-set --governor performance"
+    return ok(name) if name == "performance" else note(f"{name}: the clock follows the load", fix)
 
 
-def check_turbo(facts: Facts) -> Finding | None:
-    no_turbo = facts.io.number(f"{CPUS}/intel_pstate/no_turbo")
-    boost = facts.io.number(f"{CPUS}/cpufreq/boost")
-    if no_turbo is None and boost is None:
+def check_cpu_throttling(facts: Facts) -> Finding | None:
+    count = facts.io.number(f"{CPUS}/cpu0/thermal_throttle/package_throttle_count")
+    if count is None:
         return None
-    if no_turbo == 1 or boost == 0:
-        return ok("off: the clock does not depend on heat and on how many cores work")
-    return note("on: the clock depends on heat and on how many cores work",
-                "compare sustained values, not the best ones")  # fmt: skip
+    if count == 0:
+        return ok("not since the machine was started")
+    return note(f"{count} times since the machine was started", "watch the clock, improve cooling")
 
 
 def check_load(facts: Facts) -> Finding | None:
@@ -483,40 +381,33 @@ def check_load(facts: Facts) -> Finding | None:
     return ok(result)
 
 
-def check_limits(facts: Facts) -> Finding | None:
+def check_limits(facts: Facts) -> Finding:
     """What a container or a batch system holds back."""
-    cpu, limits, container = (
-        facts.description.cpu, facts.description.limits, facts.description.container,
-    )  # fmt: skip
-    every, total = cpu.logical_cores or 0, facts.description.memory.total_bytes
+    limits, cpu = facts.description.limits, facts.description.cpu
     parts = []
-    if cpu.usable_threads and cpu.usable_threads < every:
-        parts.append(f"{cpu.usable_threads} of {every} threads")
-    if limits.cpu_quota is not None and limits.cpu_quota < every:
-        parts.append(f"a quota of {limits.cpu_quota:g} CPUs")
-    if limits.memory_bytes is not None and (total is None or limits.memory_bytes < total):
+    if cpu.usable_threads and cpu.usable_threads < (cpu.logical_cores or 0):
+        parts.append(f"{cpu.usable_threads} of {cpu.logical_cores} threads")
+    if limits.memory_bytes is not None:
         parts.append(f"{format_bytes(limits.memory_bytes)} of memory")
     if parts:
         return note(", ".join(parts), "ceilings measured here hold for this share of the machine")
+    container = facts.description.container
     return ok("none" if container is None else f"none, in a container ({container})")
 
 
-def check_gpu_throttling(facts: Facts) -> Finding | None:
-    if not facts.nvidia_gpus:
-        return None
+def check_gpu_throttling(facts: Facts) -> Finding:
     held = [
-        f"{gpu.name}: {', '.join(reasons)}"
+        f"{gpu.name}: {reason}"
         for gpu in facts.nvidia_gpus
-        if (reasons := [reason for reason in gpu.throttle_reasons if reason in THERMAL])
+        for reason in gpu.throttle_reasons
+        if reason in THERMAL
     ]
     if held:
         return note("; ".join(held), "let it cool; nvidia-smi -q -d PERFORMANCE shows more")
     return ok("not now")
 
 
-def check_gpu_programs(facts: Facts) -> Finding | None:
-    if not facts.nvidia_gpus:
-        return None
+def check_gpu_programs(facts: Facts) -> Finding:
     nvml = facts.io.nvml()
     if nvml is None:
         return note("cannot be listed without NVML")
@@ -529,14 +420,11 @@ def check_gpu_programs(facts: Facts) -> Finding | None:
 # ---------------------------------------------------------------- the table
 
 CHECKS: tuple[tuple[str, str, Callable[[Facts], Finding | None]], ...] = (
-    ("software", "Python", check_python),
-    ("software", "core packages", check_core_packages),
     ("software", "torch", check_torch),
     ("software", "torch and the GPU", check_torch_and_gpu),
     ("software", "compiler", check_compiler),
     ("software", "Slurm", check_slurm),
     ("software", "disk for results", check_results_disk),
-    ("software", "disk for temporary files", check_temporary_disk),
     ("gpu", "GPU", check_gpu),
     ("gpu", "visible to CUDA", check_visible),
     ("gpu", "NVML", check_nvml),
@@ -545,14 +433,17 @@ CHECKS: tuple[tuple[str, str, Callable[[Facts], Finding | None]], ...] = (
     ("counters", "GPU counters", check_gpu_counters),
     ("power", "CPU energy", check_cpu_energy),
     ("power", "GPU power", check_gpu_power),
-    ("power", "mains", check_mains),
     ("noise", "clock governor", check_governor),
-    ("noise", "turbo", check_turbo),
+    ("noise", "CPU throttling", check_cpu_throttling),
     ("noise", "load", check_load),
     ("noise", "limits", check_limits),
     ("noise", "GPU throttling", check_gpu_throttling),
     ("noise", "other programs on the GPU", check_gpu_programs),
 )  # group, name, check; which answers None where its question does not arise
+OF_NVIDIA_GPUS = (
+    check_visible, check_nvml, check_cupti, check_gpu_counters, check_gpu_power,
+    check_gpu_throttling, check_gpu_programs,
+)  # fmt: skip
 
 
 def diagnose(
@@ -565,20 +456,16 @@ def diagnose(
         before(name)
         finding = _run_check(function, facts)
         if finding is not None:
-            state, result, fix = finding
-            checks.append(Check(group=group, name=name, state=state, result=result, fix=fix))
+            checks.append(Check(group=group, name=name, **finding._asdict()))
     return checks
 
 
 def _run_check(function: Callable[[Facts], Finding | None], facts: Facts) -> Finding | None:
     try:
-        return function(facts)
+        return None if function in OF_NVIDIA_GPUS and not facts.nvidia_gpus else function(facts)
     except Exception as error:  # one check that fails must not cost the others
-        text = " ".join(str(error).split())[:200]
-        return broken(
-            f"the check itself failed: {type(error).__name__}: {text}",
-            "please report this line as a bug of ridgeline",
-        )
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        return broken(f"the check itself failed: {text}", "report this line as a bug of ridgeline")
 
 
 def is_healthy(checks: Iterable[Check]) -> bool:

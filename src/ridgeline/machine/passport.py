@@ -23,19 +23,11 @@ from ridgeline.store import atomic_write_text, to_json, writing
 # 1  2026-11-15  name, time, ceilings with samples, missing, description, provenance
 PASSPORT_VERSION = 1
 
-AGAIN = "measure the machine again: ridgeline machine measure"
 MEMORY_LEVELS = ("l1", "l2", "l3", "dram")
-
-
 KINDS = ("compute", "bandwidth", "launch", "power")
 LOWER_IS_BETTER = ("launch",)
 ONE_CORE = "one core"  # in `what`: a ceiling of one thread, where another is of all
-UNITS = {
-    "compute": "flops_per_s",
-    "bandwidth": "bytes_per_s",
-    "launch": "time_s",
-    "power": "power_w",
-}
+UNITS = dict(zip(KINDS, ("flops_per_s", "bytes_per_s", "time_s", "power_w"), strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,45 +144,16 @@ class Passport:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
+        content = to_dict(self)
         return {
             "schema_version": PASSPORT_VERSION,
-            "machine": self.name,
-            "measured_at": self.measured_at,
-            "is_quick": self.is_quick,
+            **{name: content[name] for name in ("machine", "measured_at", "is_quick")},
             "noise": self.noise,
             "ceilings": [c.to_dict() for c in self.ceilings],
-            "missing": to_dict(self.missing),
+            "missing": content["missing"],
             "description": self.description.to_dict(),
-            "provenance": to_dict(self.provenance),
+            "provenance": content["provenance"],
         }
-
-
-def passport_from_dict(content: Any, *, where: str) -> Passport:
-    """Read `Passport.to_dict` back; `where` names it in errors."""
-    try:
-        version = content["schema_version"]
-        if version > PASSPORT_VERSION:
-            raise RidgelineError(
-                f"{where} is a passport of version {version}; this ridgeline reads "
-                f"{PASSPORT_VERSION}",
-                hint="update ridgeline",
-            )
-        passport = from_dict(Passport, content)
-        _check_samples(passport.ceilings)
-    except FieldError as error:
-        raise RidgelineError(f"{where} is not a passport: {error}", hint=AGAIN) from error
-    except (KeyError, TypeError, ValueError) as error:
-        raise RidgelineError(
-            f"{where} is not a passport: {type(error).__name__} {error}", hint=AGAIN
-        ) from error
-    return passport
-
-
-def _check_samples(ceilings: Iterable[Ceiling]) -> None:
-    """A roof is above zero: what it is divided by."""
-    for number, ceiling in enumerate(ceilings):
-        if ceiling.kind != "power" and (ceiling.sustained <= 0 or min(ceiling.samples) < 0):
-            raise FieldError(f"ceilings.{number}.samples are not numbers above zero")
 
 
 def read_passport(path: Path) -> Passport:
@@ -206,7 +169,29 @@ def read_passport(path: Path) -> Passport:
             f"{path} cannot be read as a passport: {error}",
             hint="measure the machine again, or restore the file from a copy",
         ) from error
-    return passport_from_dict(content, where=str(path))
+    try:
+        version = content["schema_version"]
+        if version > PASSPORT_VERSION:
+            raise RidgelineError(
+                f"{path} is a passport of version {version}; this ridgeline reads "
+                f"{PASSPORT_VERSION}",
+                hint="update ridgeline",
+            )
+        passport = from_dict(Passport, content)
+        _check_samples(passport.ceilings)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RidgelineError(
+            f"{path} is not a passport: {error}",
+            hint="measure the machine again: ridgeline machine measure",
+        ) from error
+    return passport
+
+
+def _check_samples(ceilings: Iterable[Ceiling]) -> None:
+    """A roof is above zero: what it is divided by."""
+    for number, ceiling in enumerate(ceilings):
+        if ceiling.kind != "power" and (ceiling.sustained <= 0 or min(ceiling.samples) < 0):
+            raise FieldError(f"ceilings.{number}.samples are not numbers above zero")
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,13 +224,12 @@ class Passports:
             before = read_passport(path).measured_at
         except RidgelineError:
             before = f"unreadable-before-{measured_at}"
-        if before == measured_at:
-            return
-        stamp = re.sub(r"[^\w.-]", "", before.replace("+", "_"))
-        with writing(self.folder):
+        if before != measured_at:
+            stamp = re.sub(r"[^\w.-]", "", before.replace("+", "_"))
             earlier = self.folder / "earlier"
-            earlier.mkdir(exist_ok=True)
-            shutil.copyfile(path, earlier / f"{path.stem}-{stamp}.json")
+            with writing(self.folder):
+                earlier.mkdir(exist_ok=True)
+                shutil.copyfile(path, earlier / f"{path.stem}-{stamp}.json")
 
     def read(self, name: str) -> Passport:
         """By name, or by the path of a file from anywhere."""
@@ -262,7 +246,8 @@ class Passports:
 
 def peaks(passport: Passport) -> dict[str, Any]:
     """The `peaks.json` that roofline scripts read: peak_gbps, and peak_gflops by precision."""
-    device = _first_device(passport)
+    devices = sorted({c.device for c in passport.ceilings}, key=lambda d: (d == "cpu", d))
+    device = devices[0] if devices else ""  # the accelerator that it is named after, or the CPU
     compute: dict[str, float] = {}
     for ceiling in passport.find(kind="compute", device=device):
         name = ceiling.precision or ""
@@ -276,9 +261,3 @@ def peaks(passport: Passport) -> dict[str, Any]:
             "peak_gflops": compute,
         }
     }
-
-
-def _first_device(passport: Passport) -> str:
-    """The accelerator that a passport is named after, or the processor."""
-    devices = sorted({c.device for c in passport.ceilings}, key=lambda d: (d == "cpu", d))
-    return devices[0] if devices else ""

@@ -19,10 +19,6 @@ class Meter:
     kind: str  # COUNTER or POWER
     read: Callable[[], float | None] = field(repr=False)  # None: no answer this time
 
-    def __post_init__(self) -> None:
-        if self.kind not in (COUNTER, POWER):
-            raise ValueError(f"{self.kind!r} is no kind of meter: {COUNTER} or {POWER}")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meters:

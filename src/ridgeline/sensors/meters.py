@@ -19,93 +19,13 @@ from ridgeline.sensors.cpu import SYS, cpu_reader, rapl_meters, text_of, thousan
 from ridgeline.sensors.meter import POWER, Meter, Meters
 from ridgeline.sensors.nvidia import load_nvml, nvidia_meters
 
-# Apple chips, through `powermetrics`; not verified on hardware. The tool needs root, so it is run
-# through `sudo -n`, which fails instead of waiting for a password. Each reading starts a process
-# that watches the chip for a tenth of a second: it is the mean of that time, by macOS's estimate.
-COMMAND = ("sudo", "-n", "powermetrics", "--samplers", "cpu_power,gpu_power",
-           "-i", "100", "-n", "1")  # fmt: skip
-APPLE_PARTS = {"mps": "GPU", "cpu": "CPU"}
-LINE = re.compile(r"^\s*(CPU|GPU|ANE) Power:\s*([\d.]+)\s*(m?W)\s*$", re.MULTILINE)
-NEEDS_ROOT = (
-    "macOS tells power to root only: `sudo -v` before the run lets powermetrics be asked "
-    "for some minutes, a line for it in sudoers does so for good"
-)
-
+PARTS = {"cuda": "GPU", "mps": "GPU", "cpu": "CPU"}  # what powermetrics and rails call a device
 Run = Callable[[Sequence[str]], str]
 
 
 def run_text(command: Sequence[str]) -> str:
     """What a command prints; OSError or SubprocessError where it fails."""
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout
-
-
-def powers_w(text: str) -> dict[str, float]:
-    """Watts of CPU, GPU and ANE, from the text that powermetrics prints."""
-    scales = {"mW": 1e-3, "W": 1.0}
-    return {part: scales[unit] * float(number) for part, number, unit in LINE.findall(text)}
-
-
-def apple_meters(kind: str, run: Run = run_text) -> Meters:
-    """The power of the part of the chip that a device of this kind is."""
-    part = APPLE_PARTS[kind]
-    try:
-        seen = powers_w(run(COMMAND))
-    except (OSError, subprocess.SubprocessError):
-        return Meters(reasons=(NEEDS_ROOT,))
-    if part not in seen:
-        return Meters(reasons=(f"powermetrics tells no {part} power on this Mac",))
-    meter = Meter(
-        name=f"powermetrics {part} power",
-        scope=f"the {part} of the chip as macOS estimates it, without the memory",
-        kind=POWER,
-        read=lambda: powers_w(run(COMMAND)).get(part),
-    )
-    return Meters(available=(meter,))
-
-
-# The power rails of Jetson modules: INA3221 sensors on the board; not verified on hardware. Each
-# has up to three channels with millivolts and milliamperes. Rails differ from module to module
-# (VDD_GPU_SOC, VDD_CPU_GPU_CV, VDD_IN) and often feed more than their device: the scope names them.
-JETSON_PARTS = {"cuda": "GPU", "cpu": "CPU"}
-WHOLE_MODULE = "VDD_IN"
-NO_RAILS = "no INA3221 power sensors under /sys/bus/i2c: only Jetson modules have them"
-
-
-def rails(root: Path = SYS) -> dict[str, tuple[Path, Path]]:
-    """Rail to its files of voltage and current."""
-    # one star per folder: the devices of a driver are links, which ** does not follow
-    labels = (root / "bus" / "i2c" / "drivers").glob("ina3221*/*/hwmon/hwmon*/in*_label")
-    files = {}
-    for path in sorted(labels):
-        channel = path.name.removeprefix("in").removesuffix("_label")
-        voltage, current = (
-            path.with_name(f"in{channel}_input"),
-            path.parent / f"curr{channel}_input",
-        )
-        if current.exists():  # a channel without one is the sum of the others
-            files[text_of(path).strip()] = (voltage, current)
-    return files
-
-
-def jetson_meters(kind: str, root: Path = SYS) -> Meters:
-    """The rail that feeds a device of this kind, or else the whole module's."""
-    powered = rails(root)
-    if not powered:
-        return Meters(reasons=(NO_RAILS,))
-    mine = [rail for rail in powered if JETSON_PARTS[kind] in rail]
-    rail = next(iter([*mine, *(rail for rail in powered if rail == WHOLE_MODULE)]), None)
-    if rail is None:
-        return Meters(reasons=(f"no rail of the {JETSON_PARTS[kind]} among {', '.join(powered)}",))
-    scope = "the whole module" if rail == WHOLE_MODULE else f"all that the rail {rail} feeds"
-    read = partial(_power_w, *powered[rail])
-    return Meters(
-        available=(Meter(name=f"INA3221 rail {rail}", scope=scope, kind=POWER, read=read),)
-    )
-
-
-def _power_w(voltage: Path, current: Path) -> float | None:
-    volts, amperes = thousandths(voltage), thousandths(current)
-    return None if volts is None or amperes is None else volts * amperes
 
 
 def find_meters(
@@ -118,26 +38,82 @@ def find_meters(
     run: Run = run_text,
 ) -> Meters:
     """The meters of a device of this kind: "cuda" (with its UUID), "mps" or "cpu"."""
+    if kind not in PARTS:
+        return Meters(reasons=(f"ridgeline knows no meter of {kind} devices",))
+    if kind == "mps" or (kind == "cpu" and system == "darwin"):
+        return apple_meters(PARTS[kind], run)
     if kind == "cuda":
-        return _or_rails(nvidia_meters(uuid, nvml), kind, root)
-    if kind == "cpu" and system != "darwin":
-        meters = replace(rapl_meters(root), conditions=cpu_reader(_cpus(), root))
-        return _or_rails(meters, kind, root)
-    if kind in ("cpu", "mps"):
-        return apple_meters(kind, run)
-    return Meters(reasons=(f"ridgeline knows no meter of {kind} devices",))
+        meters = nvidia_meters(uuid, nvml)
+    else:
+        cpus = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
+        meters = replace(rapl_meters(root), conditions=cpu_reader(cpus, root))
+    return meters if meters.available else add_rail(meters, PARTS[kind], rails(root))
 
 
-def _or_rails(meters: Meters, kind: str, root: Path) -> Meters:
-    """A Jetson's rails, where there are any and the device has no meter of its own."""
-    if meters.available or not rails(root):
+# Apple chips, through `powermetrics`; not verified on hardware. The tool needs root, so it is run
+# through `sudo -n`, which fails instead of waiting for a password. Each reading starts a process
+# that watches the chip for a tenth of a second: it is the mean of that time, by macOS's estimate.
+COMMAND = ("sudo", "-n", "powermetrics", "--samplers", "cpu_power,gpu_power",
+           "-i", "100", "-n", "1")  # fmt: skip
+LINE = re.compile(r"^\s*(CPU|GPU|ANE) Power:\s*([\d.]+)\s*(m?W)\s*$", re.MULTILINE)
+NEEDS_ROOT = (
+    "macOS tells power to root only: `sudo -v` before the run lets powermetrics be asked "
+    "for some minutes, a line for it in sudoers does so for good"
+)
+
+
+def powers_w(text: str) -> dict[str, float]:
+    """Watts of CPU, GPU and ANE, from the text that powermetrics prints."""
+    scales = {"mW": 1e-3, "W": 1.0}
+    return {part: scales[unit] * float(number) for part, number, unit in LINE.findall(text)}
+
+
+def apple_meters(part: str, run: Run) -> Meters:
+    """The power of a part of the chip."""
+    try:
+        seen = powers_w(run(COMMAND))
+    except (OSError, subprocess.SubprocessError):
+        return Meters(reasons=(NEEDS_ROOT,))
+    if part not in seen:
+        return Meters(reasons=(f"powermetrics tells no {part} power on this Mac",))
+    scope = f"the {part} of the chip as macOS estimates it, without the memory"
+    meter = Meter(name=f"powermetrics {part} power", scope=scope, kind=POWER,
+                  read=lambda: powers_w(run(COMMAND)).get(part))  # fmt: skip
+    return Meters(available=(meter,))
+
+
+# The power rails of Jetson modules: INA3221 sensors on the board; not verified on hardware. Each
+# has up to three channels with millivolts and milliamperes. Rails differ from module to module
+# (VDD_GPU_SOC, VDD_CPU_GPU_CV, VDD_IN) and often feed more than their device: the scope names them.
+WHOLE_MODULE = "VDD_IN"
+
+
+def rails(root: Path = SYS) -> dict[str, tuple[Path, Path]]:
+    """Rail to its files of voltage and current."""
+    files = {}
+    # one star per folder: the devices of a driver are links, which ** does not follow
+    for path in sorted(root.glob("bus/i2c/drivers/ina3221*/*/hwmon/hwmon*/in*_label")):
+        channel = path.name.removeprefix("in").removesuffix("_label")
+        current = path.with_name(f"curr{channel}_input")
+        if current.exists():  # a channel without one is the sum of the others
+            files[text_of(path).strip()] = (path.with_name(f"in{channel}_input"), current)
+    return files
+
+
+def add_rail(meters: Meters, part: str, powered: dict[str, tuple[Path, Path]]) -> Meters:
+    """The rail that feeds this part of a Jetson, or else the whole module's, if there is one."""
+    if not powered:
         return meters
-    jetson = jetson_meters(kind, root)
-    return replace(meters, available=jetson.available, reasons=meters.reasons + jetson.reasons)
+    rail = next((name for name in powered if part in name), WHOLE_MODULE)
+    if rail not in powered:
+        reason = f"no rail of the {part} among {', '.join(powered)}"
+        return replace(meters, reasons=(*meters.reasons, reason))
+    scope = "the whole module" if rail == WHOLE_MODULE else f"all that the rail {rail} feeds"
+    read = partial(_power_w, *powered[rail])
+    meter = Meter(name=f"INA3221 rail {rail}", scope=scope, kind=POWER, read=read)
+    return replace(meters, available=(meter,))
 
 
-def _cpus() -> list[int]:
-    """The CPUs that this process may use."""
-    if sys.platform == "linux":
-        return sorted(os.sched_getaffinity(0))
-    return []
+def _power_w(voltage: Path, current: Path) -> float | None:
+    volts, amperes = thousandths(voltage), thousandths(current)
+    return None if volts is None or amperes is None else volts * amperes

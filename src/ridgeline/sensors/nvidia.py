@@ -24,6 +24,10 @@ THROTTLES = {  # bits of nvmlClocksThrottleReasons, in nvml.h; an idle device is
 }
 NO_BINDINGS = "nvidia-ml-py is not installed: pip install 'ridgeline[nvidia]'"
 NO_UUID = "NVML finds a device by its UUID only, and none was given"
+LACKING = {
+    COUNTER: "no NVML energy counter, which devices have since Volta",
+    POWER: "no NVML power sensor",
+}
 IS_MIG = "this is a slice of a divided device (MIG), and the board's power is that of all slices"
 
 
@@ -50,36 +54,26 @@ class Gpu:
     name: str = ""
     index: Index | None = None  # as CUDA numbers it in this process; None: not visible to CUDA
     uuid: str | None = None
-    pci_id: str | None = None
     system_index: int | None = None  # as nvidia-smi and NVML number it
     compute_units: Index | None = None  # multiprocessors, compute units or GPU cores
     compute_capability: str | None = None
-    clock_hz: float | None = None
     max_clock_hz: float | None = None
-    memory_clock_hz: float | None = None
     max_memory_clock_hz: float | None = None
     power_limit_w: float | None = None
     default_power_limit_w: float | None = None
-    max_power_limit_w: float | None = None
-    temperature_c: float | None = None
     throttle_reasons: tuple[str, ...] = ()
     has_ecc: bool | None = None
-    has_mig: bool | None = None  # the mode is on
     mig_instances: tuple[Mig, ...] = ()
-    is_persistent: bool | None = None  # the driver stays loaded between programs
     l2_bytes: Index | None = None
     memory_bytes: Index | None = None
-    memory_bus_bits: int | None = None
-    pcie_generation: int | None = None  # now; it drops when the device is idle
     max_pcie_generation: int | None = None
-    pcie_width: int | None = None
     max_pcie_width: int | None = None
     driver: str | None = None
 
 
 def read_gpus(nvml: Any) -> list[Gpu]:
     """Every device of the machine, without the index that CUDA gives it."""
-    driver = _text(_query(nvml, nvml.nvmlSystemGetDriverVersion))
+    driver = _query(nvml, nvml.nvmlSystemGetDriverVersion)
     return [
         _read_gpu(nvml, handle, system_index=index, driver=driver)
         for index, handle in _handles(nvml)
@@ -95,41 +89,24 @@ def _handles(nvml: Any) -> list[tuple[int, Any]]:
 
 def _read_gpu(nvml: Any, handle: Any, *, system_index: int, driver: str | None) -> Gpu:
     ask = _make_query(nvml, handle)
-
-    def switch(value: Any) -> bool | None:
-        return None if value is None else bool(value)
-
-    capability = ask("CudaComputeCapability")
-    capability = None if capability is None else "{}.{}".format(*capability)
-    limits_mw = ask("PowerManagementLimitConstraints")
-    memory, pci = ask("MemoryInfo"), ask("PciInfo")
-    ecc, mig = ask("EccMode"), ask("MigMode")
+    capability, memory = ask("CudaComputeCapability"), ask("MemoryInfo")
+    ecc, mig = ask("EccMode"), ask("MigMode")  # now, and after the next start
     return Gpu(
         kind="cuda",
-        name=_text(ask("Name")) or "NVIDIA GPU",
+        name=ask("Name") or "NVIDIA GPU",
         index=None,
-        uuid=_text(ask("UUID")),
-        pci_id=None if pci is None else _text(pci.busId),
+        uuid=ask("UUID"),
         system_index=system_index,
-        compute_capability=capability,
-        clock_hz=_scale(ask("ClockInfo", nvml.NVML_CLOCK_SM), 1e6),
-        max_clock_hz=_scale(ask("MaxClockInfo", nvml.NVML_CLOCK_SM), 1e6),
-        memory_clock_hz=_scale(ask("ClockInfo", nvml.NVML_CLOCK_MEM), 1e6),
-        max_memory_clock_hz=_scale(ask("MaxClockInfo", nvml.NVML_CLOCK_MEM), 1e6),
-        power_limit_w=_scale(ask("PowerManagementLimit"), 1e-3),
-        default_power_limit_w=_scale(ask("PowerManagementDefaultLimit"), 1e-3),
-        max_power_limit_w=_scale(limits_mw[1] if limits_mw else None, 1e-3),
-        temperature_c=ask("Temperature", nvml.NVML_TEMPERATURE_GPU),
+        compute_capability=None if capability is None else "{}.{}".format(*capability),
+        max_clock_hz=ask("MaxClockInfo", nvml.NVML_CLOCK_SM, scale=1e6),
+        max_memory_clock_hz=ask("MaxClockInfo", nvml.NVML_CLOCK_MEM, scale=1e6),
+        power_limit_w=ask("PowerManagementLimit", scale=1e-3),
+        default_power_limit_w=ask("PowerManagementDefaultLimit", scale=1e-3),
         throttle_reasons=throttle_reasons(ask("CurrentClocksThrottleReasons")),
-        has_ecc=switch(ecc[0] if ecc else None),
-        has_mig=switch(mig[0] if mig else None),
+        has_ecc=None if ecc is None else bool(ecc[0]),
         mig_instances=_read_slices(nvml, ask) if mig and mig[0] else (),
-        is_persistent=switch(ask("PersistenceMode")),
         memory_bytes=None if memory is None else int(memory.total),
-        memory_bus_bits=ask("MemoryBusWidth"),
-        pcie_generation=ask("CurrPcieLinkGeneration"),
         max_pcie_generation=ask("MaxPcieLinkGeneration"),
-        pcie_width=ask("CurrPcieLinkWidth"),
         max_pcie_width=ask("MaxPcieLinkWidth"),
         driver=driver,
     )
@@ -139,8 +116,8 @@ def _read_slices(nvml: Any, ask: Callable[..., Any]) -> tuple[Mig, ...]:
     handles = [ask("MigDeviceHandleByIndex", i) for i in range(ask("MaxMigDeviceCount") or 0)]
     return tuple(
         Mig(
-            profile=(_text(_query(nvml, nvml.nvmlDeviceGetName, handle)) or "").rpartition(" ")[2],
-            uuid=_text(_query(nvml, nvml.nvmlDeviceGetUUID, handle)) or "",
+            profile=(_query(nvml, nvml.nvmlDeviceGetName, handle) or "").rpartition(" ")[2],
+            uuid=_query(nvml, nvml.nvmlDeviceGetUUID, handle) or "",
         )
         for handle in handles
         if handle is not None
@@ -154,20 +131,18 @@ def list_programs(nvml: Any) -> list[tuple[int, str]]:
         for _, handle in _handles(nvml)
         for process in _query(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle) or ()
     ]
-    return [(pid, _text(_query(nvml, nvml.nvmlSystemGetProcessName, pid)) or "?") for pid in ids]
+    return [(pid, _query(nvml, nvml.nvmlSystemGetProcessName, pid) or "?") for pid in ids]
 
 
 def _make_query(nvml: Any, handle: Any) -> Callable[..., Any]:
     """`ask("Name")` is nvmlDeviceGetName of this device, or None where there is no answer."""
 
-    def ask(function: str, *arguments: Any) -> Any:
-        return _query(nvml, getattr(nvml, f"nvmlDeviceGet{function}", None), handle, *arguments)
+    def ask(function: str, *arguments: Any, scale: float | None = None) -> Any:
+        found = getattr(nvml, f"nvmlDeviceGet{function}", None)
+        answer = _query(nvml, found, handle, *arguments)
+        return answer if answer is None or scale is None else scale * answer
 
     return ask
-
-
-def _scale(value: Any, factor: float) -> float | None:
-    return None if value is None else value * factor
 
 
 def _query(nvml: Any, function: Callable[..., Any] | None, *arguments: Any) -> Any:
@@ -178,13 +153,6 @@ def _query(nvml: Any, function: Callable[..., Any] | None, *arguments: Any) -> A
         return function(*arguments)
     except nvml.NVMLError:
         return None
-
-
-def _text(value: Any) -> str | None:
-    """Older bindings answer in bytes."""
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
-    return None if value is None else str(value)
 
 
 # ---- conditions ----------------------------------------------------------------------------------
@@ -233,10 +201,10 @@ def _conditions(nvml: Any, handle: Any) -> Conditions:
     ask = _make_query(nvml, handle)
     state = ask("PerformanceState")
     return Conditions(
-        clock_hz=_scale(ask("ClockInfo", nvml.NVML_CLOCK_SM), 1e6),
-        memory_clock_hz=_scale(ask("ClockInfo", nvml.NVML_CLOCK_MEM), 1e6),
-        temperature_c=_scale(ask("Temperature", nvml.NVML_TEMPERATURE_GPU), 1.0),
-        power_w=_scale(ask("PowerUsage"), 1e-3),
+        clock_hz=ask("ClockInfo", nvml.NVML_CLOCK_SM, scale=1e6),
+        memory_clock_hz=ask("ClockInfo", nvml.NVML_CLOCK_MEM, scale=1e6),
+        temperature_c=ask("Temperature", nvml.NVML_TEMPERATURE_GPU, scale=1.0),
+        power_w=ask("PowerUsage", scale=1e-3),
         throttle_reasons=throttle_reasons(ask("CurrentClocksThrottleReasons")),
         power_state=None if state is None or state > 15 else f"P{state}",  # 32: unknown
     )
@@ -262,12 +230,8 @@ def nvidia_meters(uuid: str | None, load: Callable[[], Any] = load_nvml) -> Mete
     read = partial(_conditions, nvml, handle)
     if uuid.startswith("MIG-") or _is_divided(nvml, handle):
         return Meters(reasons=(IS_MIG,), conditions=read)
-    answers = [find(nvml, handle, scope) for find in (_find_counter, _find_power)]
-    return Meters(
-        available=tuple(answer for answer in answers if isinstance(answer, Meter)),
-        reasons=tuple(answer for answer in answers if isinstance(answer, str)),
-        conditions=read,
-    )
+    available, reasons = _find_meters(nvml, handle, scope)
+    return Meters(available=available, reasons=reasons, conditions=read)
 
 
 def _is_divided(nvml: Any, handle: Any) -> bool:
@@ -276,21 +240,11 @@ def _is_divided(nvml: Any, handle: Any) -> bool:
     return bool(_query(nvml, nvml.nvmlDeviceIsMigDeviceHandle, handle)) or bool(mode and mode[0])
 
 
-def _find_counter(nvml: Any, handle: Any, scope: str) -> Meter | str:
-    """The energy counter, or why there is none."""
+def _find_meters(nvml: Any, handle: Any, scope: str) -> tuple[tuple[Meter, ...], tuple[str, ...]]:
+    """The counter, the power sensor that answers with the shortest delay, and what there is not."""
 
-    def read_j() -> float:
+    def total_j() -> float:
         return 1e-3 * float(nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
-
-    try:
-        read_j()
-    except nvml.NVMLError as error:
-        return f"no NVML energy counter, which devices have since Volta: {error}"
-    return Meter(name="NVML energy counter", scope=scope, kind=COUNTER, read=read_j)
-
-
-def _find_power(nvml: Any, handle: Any, scope: str) -> Meter | str:
-    """The power sensor that answers with the shortest delay, or why there is none."""
 
     def instant_w() -> float:
         (answer,) = nvml.nvmlDeviceGetFieldValues(handle, [nvml.NVML_FI_DEV_POWER_INSTANT])
@@ -301,13 +255,19 @@ def _find_power(nvml: Any, handle: Any, scope: str) -> Meter | str:
     def usage_w() -> float:
         return 1e-3 * float(nvml.nvmlDeviceGetPowerUsage(handle))
 
-    reason = ""
-    sensors = {"NVML instant power": instant_w, "NVML power, averaged over up to 1 s": usage_w}
-    for name, read_w in sensors.items():
+    found: dict[str, Meter] = {}
+    reasons: dict[str, str] = {}
+    for name, kind, read in (
+        ("NVML energy counter", COUNTER, total_j),
+        ("NVML instant power", POWER, instant_w),
+        ("NVML power, averaged over up to 1 s", POWER, usage_w),
+    ):
         try:
-            if read_w() > 0:  # some drivers answer the instant field with nothing
-                return Meter(name=name, scope=scope, kind=POWER, read=read_w)
-            reason = "it answers 0 W"
+            if read() > 0:  # some drivers answer the instant field with nothing
+                found.setdefault(kind, Meter(name=name, scope=scope, kind=kind, read=read))
+            else:
+                reasons[kind] = "it answers zero"
         except (nvml.NVMLError, AttributeError) as error:  # bindings older than the field
-            reason = str(error)
-    return f"no NVML power sensor: {reason}"
+            reasons[kind] = str(error)
+    lacking = tuple(f"{LACKING[kind]}: {why}" for kind, why in reasons.items() if kind not in found)
+    return tuple(found.values()), lacking

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from math import inf
 from statistics import median
 from time import perf_counter
-from types import TracebackType
 from typing import Self, TypeVar
 
 from ridgeline.records import Conditions
@@ -70,12 +69,11 @@ class Sampler:
         if now_s - self._conditions_read_s >= self._conditions_s:
             self._conditions_read_s = now_s
             conditions = _try_reading(self._read)
-        if energy_j is None and power_w is None and conditions is None:
-            return
-        self._seen.append(
-            Reading(time_s=now_s, conditions=conditions or NO_CONDITIONS, power_w=power_w,
-                    energy_j=energy_j)
-        )  # fmt: skip
+        if (energy_j, power_w, conditions) != (None, None, None):
+            seen = conditions or NO_CONDITIONS
+            self._seen.append(
+                Reading(time_s=now_s, conditions=seen, power_w=power_w, energy_j=energy_j)
+            )
 
     def __enter__(self) -> Self:
         self._seen, self._conditions_read_s, self._stop = [], -inf, threading.Event()
@@ -83,12 +81,7 @@ class Sampler:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
