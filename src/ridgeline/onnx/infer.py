@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from math import ceil, isfinite, prod
+from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from onnx import numpy_helper
 from onnx.shape_inference import infer_node_outputs
 
 from ridgeline.costs.work import MalformedError, Shape
-from ridgeline.onnx.dims import LARGEST, MOST_DIMS, length_name, shape_of, tensor_type
+from ridgeline.onnx.dims import LARGEST, shape_of, tensor_type
 from ridgeline.onnx.node import Tensor, dtype_of, new_ident, unknown_tensor
 
 if TYPE_CHECKING:
@@ -62,18 +62,11 @@ def make_tensor(name: str, elem: int, dims: Shape | None) -> Tensor:
 
 
 def from_type(name: str, kind: TypeProto, sizes: Mapping[str, int]) -> Tensor:
-    """A value of this type. The length of a sequence is not part of it, and may be a size."""
+    """A value of this type; of a sequence nothing is known."""
     tensor = tensor_type(kind)
-    if tensor is not None:
-        return make_tensor(name, tensor.elem_type, shape_of(kind, sizes))
-    unknown = unknown_tensor(name)
-    while kind.HasField("optional_type"):
-        kind = kind.optional_type.elem_type
-    if kind.HasField("sequence_type"):
-        unknown.each = from_type(f"{name}[]", kind.sequence_type.elem_type, sizes)
-        if length_name(name) in sizes:
-            unknown.items = (unknown.each,) * sizes[length_name(name)]
-    return unknown
+    if tensor is None:
+        return unknown_tensor(name)
+    return make_tensor(name, tensor.elem_type, shape_of(kind, sizes))
 
 
 def from_array(name: str, array: Any) -> Tensor:
@@ -93,9 +86,9 @@ def from_stored(proto: TensorProto) -> Tensor:
     """An initializer or a constant; its elements only where they are few and in the file."""
     tensor = _as_weight(make_tensor(proto.name, proto.data_type, tuple(proto.dims)), proto)
     if is_small(tensor.dims):
-        tensor.is_external = proto.data_location == onnx.TensorProto.EXTERNAL
         try:
-            tensor.value = None if tensor.is_external else numpy_helper.to_array(proto)
+            is_here = proto.data_location != onnx.TensorProto.EXTERNAL
+            tensor.value = numpy_helper.to_array(proto) if is_here else None
         except Exception:  # broken or absent payload: onnx raises many kinds of error
             tensor.value = None
     return tensor
@@ -153,7 +146,7 @@ def infer(
     schema = find_schema(node.op_type, version, node.domain)
     if schema is None:
         return results
-    if problem := inference_hazard(node, operands):
+    if problem := inference_hazard(node):
         raise MalformedError(problem)
     key = _cache_key(node, version, operands)
     if key is not None and key in _CACHE:
@@ -250,67 +243,25 @@ def _cache_key(node: NodeProto, version: int, operands: Operands) -> Key | None:
 LONGEST_EQUATION = 1000  # characters
 TERM = r"[A-Za-z]*(?:\.\.\.[A-Za-z]*)?"
 EQUATION = re.compile(rf"{TERM}(?:,{TERM})*(?:->{TERM})?")  # others may never end in onnx
-# the operand that has a number for each dimension of the result
-SIZES_OPERAND = {"Expand": 1, "Reshape": 1, "Unsqueeze": 1, "ConstantOfShape": 0, "Col2Im": 1}
 
 
-def inference_hazard(node: NodeProto, operands: Operands) -> str:
-    """A node on which onnx's inference would crash, hang or overflow; empty for all others."""
-    numbers = {a.name: a.i for a in node.attribute}
-    first = operands[0].dims if operands and operands[0] is not None else None
-    rank = len(first) if first is not None else MOST_DIMS
-    if node.op_type == "Split" and "num_outputs" in numbers:
-        return _split_hazard(node, operands, numbers, first)
-    if node.op_type in ("LayerNormalization", "RMSNormalization"):
-        is_fine = -rank <= numbers.get("axis", -1) < max(rank, 1)
-        return "" if is_fine else "its axis is none of its operand's"
-    if node.op_type == "GatherND":
-        is_fine = 0 <= numbers.get("batch_dims", 0) < max(rank, 1)
-        return "" if is_fine else "its operand has fewer dimensions than batch_dims"
-    if node.op_type == "Einsum":
-        texts = [a.s.decode(errors="replace") for a in node.attribute if a.name == "equation"]
-        is_fine = all(
-            len(text) <= LONGEST_EQUATION and EQUATION.fullmatch(text.replace(" ", ""))
-            for text in texts
-        )
-        return "" if is_fine else "its equation is not valid"
-    if node.op_type == "Range":
-        values = [t.value for t in operands if t is not None and t.value is not None]
-        if len(values) == 3 and all(value.size == 1 for value in values):
-            range_length(*values)
-    place = SIZES_OPERAND.get(node.op_type)
-    sizes = operands[place] if place is not None and place < len(operands) else None
-    if sizes is not None and sizes.numel > MOST_DIMS:
-        return f"its result would have more than {MOST_DIMS} dimensions"
+def inference_hazard(node: NodeProto) -> str:
+    """A node on which onnx's inference would crash or hang; empty for all others."""
+    for attribute in node.attribute:
+        if node.op_type == "GatherND" and attribute.name == "batch_dims" and attribute.i < 0:
+            return "its batch_dims are negative"
+        if node.op_type == "Einsum" and attribute.name == "equation":
+            text = attribute.s.decode(errors="replace").replace(" ", "")
+            if len(text) > LONGEST_EQUATION or not EQUATION.fullmatch(text):
+                return "its equation is not valid"
     return ""
 
 
-def _split_hazard(
-    node: NodeProto, operands: Operands, numbers: Mapping[str, int], dims: Shape | None
-) -> str:
-    """Parts by their number are equal but for the last, which is not empty."""
-    parts, axis = len(node.output), numbers.get("axis", 0)
-    if numbers["num_outputs"] != parts:
-        return "num_outputs is not the number of its results"
-    if dims is None or not parts or any(operands[1:]) or not -len(dims) <= axis < len(dims):
-        return ""
-    before_last = -(-dims[axis] // parts) * (parts - 1)
-    return "" if before_last < dims[axis] else f"a size of {dims[axis]} is not split into {parts}"
-
-
 def range_length(start: Any, limit: Any, delta: Any) -> int:
-    """How many numbers a Range has, of arrays of one element; as onnx divides, without overflow."""
+    """How many numbers a Range has, of arrays of one element."""
     first, last, step = (array.ravel()[0] for array in (start, limit, delta))
     if not step:
         raise MalformedError("its step is 0")
     if start.dtype.kind in "iu":
-        count = -((int(first) - int(last)) // int(step))
-    else:
-        with np.errstate(all="ignore"):
-            span = float(last - first) / float(step)
-        if not isfinite(span):
-            raise MalformedError(f"from {first} to {last} by {step} has no end")
-        count = ceil(span)
-    if count > LARGEST:
-        raise MalformedError(f"it would have more than {LARGEST} elements")
-    return max(count, 0)
+        return max(-((int(first) - int(last)) // int(step)), 0)
+    return max(ceil(float(last - first) / float(step)), 0)

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.onnx.dims import LARGEST, MOST_DIMS, item_type
-from ridgeline.onnx.requirements import require_onnx
+from ridgeline.onnx.dims import LARGEST, MOST_DIMS, tensor_type
 from ridgeline.onnx.skeleton import broken, read_skeleton
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
-EXTERNAL = 1  # TensorProto.DataLocation
 MOST_INPUT_DIMS = 1_000_000  # of all inputs, weights among them
 # operators whose attributes are graphs; graph.py walks them
-WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap", "FlexAttention"})
+WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+
+
+@contextmanager
+def require_onnx() -> Iterator[None]:
+    """Around imports of onnx, or of modules that import it: say how to install it."""
+    try:
+        yield
+    except ImportError as error:
+        raise RidgelineError(
+            f"onnx cannot be imported: {' '.join(str(error).split())}",
+            hint="pip install 'ridgeline[onnx]'",
+        ) from error
 
 
 def load(path: Path) -> ModelProto:
@@ -51,8 +62,10 @@ def _check_message(path: Path, message: Any) -> None:
                 raise broken(path, "a name in it is not text")
         elif field.type == field.TYPE_MESSAGE:
             for inner in [value] if hasattr(value, "ListFields") else value:
-                if field.message_type.name == "TensorProto":
-                    _check_tensor(path, inner)
+                if field.message_type.name == "TensorProto" and (
+                    len(inner.dims) > MOST_DIMS or not all(0 <= d <= LARGEST for d in inner.dims)
+                ):
+                    raise broken(path, f"the tensor {inner.name!r} has impossible dimensions")
                 _check_message(path, inner)
 
 
@@ -61,48 +74,14 @@ def subgraphs_of(attribute: AttributeProto) -> list[GraphProto]:
     return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
 
 
-def _check_tensor(path: Path, tensor: TensorProto) -> None:
-    if len(tensor.dims) > MOST_DIMS or any(not 0 <= d <= LARGEST for d in tensor.dims):
-        raise broken(path, f"the tensor {tensor.name!r} has impossible dimensions")
-    if tensor.data_location != EXTERNAL:
-        return
-    for entry in tensor.external_data:
-        if not isinstance(entry.value, str):
-            raise broken(path, f"where the data of {tensor.name!r} are is not text")
-        if entry.key == "location" and _leaves(entry.value):
-            raise RidgelineError(
-                f"{path}: the data of {tensor.name!r} are said to be at {entry.value!r},"
-                " outside of the model's folder",
-                hint="do not trust this file; external data must lie beside the model",
-            )
-
-
 def _check_inputs(path: Path, graph: GraphProto) -> None:
     total = 0
     for value in graph.input:
-        kind = item_type(value.type)
-        rank = len(kind.shape.dim) if kind is not None else 0
-        if rank > MOST_DIMS:
-            raise broken(path, f"the input {value.name!r} has more than {MOST_DIMS} dimensions")
-        largest = max((dim.dim_value for dim in kind.shape.dim), default=0) if kind else 0
-        if largest > LARGEST:
-            raise broken(path, f"a side of the input {value.name!r} is too large: {largest}")
-        total += rank
-    if total > MOST_INPUT_DIMS:
-        raise broken(path, f"its inputs have more than {MOST_INPUT_DIMS:,} dimensions")
-
-
-def _leaves(location: str) -> bool:
-    """Whether a path of external data could lead out of the model's folder."""
-    posix, windows = PurePosixPath(location), PureWindowsPath(location)
-    return (
-        posix.is_absolute()
-        or windows.is_absolute()
-        or bool(windows.drive)
-        or ".." in posix.parts
-        or ".." in windows.parts
-        or "\0" in location
-    )
+        kind = tensor_type(value.type)
+        sides = [dim.dim_value for dim in kind.shape.dim] if kind is not None else []
+        total += len(sides)
+        if len(sides) > MOST_DIMS or max(sides, default=0) > LARGEST or total > MOST_INPUT_DIMS:
+            raise broken(path, f"the input {value.name!r} has too many or too large dimensions")
 
 
 def own_names(graph: GraphProto) -> set[str]:

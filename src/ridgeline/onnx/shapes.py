@@ -27,8 +27,8 @@ from ridgeline.onnx.infer import (
     range_length,
     unknown_results,
 )
-from ridgeline.onnx.node import BOOL, FP32, INT32, INT64, STRING, NodeCall, Tensor
-from ridgeline.onnx.ops import ML, MS, find_entry
+from ridgeline.onnx.node import BOOL, FP32, INT32, INT64, NodeCall, Tensor
+from ridgeline.onnx.ops import MS, find_entry
 from ridgeline.onnx.ops.products import (
     group_query_sizes,
     multi_head_sizes,
@@ -81,21 +81,11 @@ def set_results(call: NodeCall, node: NodeProto, context: ShapeContext) -> Resul
     for result, value in zip(results, values, strict=False):
         if result is not None and value is not None:
             _set_value(result, value)
-    if not _all_known(results):
-        _explain_external(call)
     return results
 
 
 def _all_known(results: Sequence[Tensor | None]) -> bool:
     return all(t is None or t.is_known for t in results)
-
-
-def _explain_external(call: NodeCall) -> None:
-    """A shape may depend on values in external data, which are never opened."""
-    names = [t.name for n, t in enumerate(call.inputs) if t.is_external and (n or not t.is_float)]
-    if names and all(t.is_known for t in call.inputs):
-        why = f"the values of {names[0]!r} are in external data, which are never opened"
-        call.refused = call.refused or why
 
 
 def _set_value(result: Tensor, value: Any) -> None:
@@ -155,7 +145,7 @@ def _complete(call: NodeCall, names: list[str], results: Results, context: Shape
     if call.refused or _all_known(results):
         return results
     results = _fill(results, [context.declared.get(name) for name in names], names)
-    number = context.bound.node_number(call.name)
+    number = context.bound.numbers.get(call.name)
     if number is None and _all_known(results):
         return results
     largest = _largest(call, names, number, context)
@@ -259,23 +249,6 @@ def _range(call: NodeCall) -> Types:
     return [(call.x.elem, (range_length(*values),))] if len(values) == 3 else []
 
 
-def _floats(call: NodeCall) -> Types:
-    return [(FP32, call.x.shape)]
-
-
-def _regression(call: NodeCall) -> Types:
-    rows = call.x.shape[0] if len(call.x.shape) > 1 else 1
-    columns = call.int_attr("targets", call.int_attr("n_targets", 1))
-    return [(FP32, (rows, columns))]
-
-
-def _tree_classes(call: NodeCall) -> Types:
-    rows = call.x.shape[0] if len(call.x.shape) > 1 else 1
-    names, numbers = call.attr("classlabels_strings", []), call.attr("classlabels_int64s", [])
-    classes = len(names) or len(numbers)
-    return [(STRING if names else INT64, (rows,)), (FP32, (rows, classes))]
-
-
 # ---------------------------------------------------------------- onnxruntime's operators
 
 
@@ -342,10 +315,6 @@ def _group_query(call: NodeCall) -> Types:
     return [(elem, (s.batch, s.queries, s.heads * s.dim)), present, present, scores]
 
 
-def _half(call: NodeCall) -> Types:
-    return [(call.x.elem, (*call.x.shape[:-1], call.x.shape[-1] // 2))]
-
-
 def _qlinear_concat(call: NodeCall) -> Types:
     """The result's scale and zero point, then each operand with its own."""
     parts = call.inputs[2::3]
@@ -365,18 +334,11 @@ def _qlinear_pool(call: NodeCall) -> Types:
     return [(call.x.elem, (batch, *out, channels) if last else (batch, channels, *out))]
 
 
-def _quantised_lstm(call: NodeCall) -> Types:
-    """The weights are transposed: (directions, input, 4·hidden)."""
-    (length, batch, _), (directions, hidden, _) = call.x.shape, call.operand(2).shape
-    last = (call.x.elem, (directions, batch, hidden))
-    return [(call.x.elem, (length, directions, batch, hidden)), last, last]
-
-
 _SAME_AS_INPUT = (
-    "Gelu FastGelu BiasGelu QuickGelu GroupNorm RotaryEmbedding BiasAdd BiasSoftmax MoE"
-    " SimplifiedLayerNormalization QLinearSigmoid QLinearLeakyRelu QLinearSoftmax"
+    "Gelu FastGelu BiasGelu QuickGelu RotaryEmbedding SimplifiedLayerNormalization QLinearSigmoid"
+    " QLinearLeakyRelu QLinearSoftmax"
 )
-_PRODUCTS = "FusedMatMul TransposeMatMul GemmFastGelu MatMulIntegerToFloat DynamicQuantizeMatMul"
+_PRODUCTS = "FusedMatMul MatMulIntegerToFloat DynamicQuantizeMatMul"
 _STANDARD_IN_MS = (
     "LayerNormalization QuantizeLinear DequantizeLinear GridSample Trilu GatherND Pad Range"
     " Unique MatMulInteger QLinearConv"
@@ -385,22 +347,17 @@ RULES: dict[tuple[str, str], Callable[[NodeCall], Types]] = {
     ("", "SimplifiedLayerNormalization"): _same, ("", "GroupNormalization"): _same,
     ("", "MeanVarianceNormalization"): _same, ("", "GreaterOrEqual"): _comparison,
     ("", "LessOrEqual"): _comparison, ("", "Dropout"): _dropout, ("", "Range"): _range,
-    (ML, "Normalizer"): _floats, (ML, "Scaler"): _floats, (ML, "Imputer"): _same,
-    (ML, "LinearRegressor"): _regression, (ML, "SVMRegressor"): _regression,
-    (ML, "TreeEnsembleRegressor"): _regression, (ML, "TreeEnsembleClassifier"): _tree_classes,
     **{(MS, name): _same for name in _SAME_AS_INPUT.split()},
     **{(MS, name): _matmul for name in _PRODUCTS.split()},
     (MS, "QLinearAdd"): _quantised_pair, (MS, "QLinearMul"): _quantised_pair,
-    (MS, "SkipGroupNorm"): lambda call: [_like(call.x), _like(call.x)],
     (MS, "QGemm"): _qgemm, (MS, "MatMulNBits"): _n_bits,
     (MS, "SkipLayerNormalization"): _skip_norm,
     (MS, "SkipSimplifiedLayerNormalization"): _skip_norm,
     (MS, "EmbedLayerNormalization"): _embed_norm,
     (MS, "Attention"): _attention, (MS, "QAttention"): _attention,
     (MS, "MultiHeadAttention"): _multi_head, (MS, "GroupQueryAttention"): _group_query,
-    (MS, "BiasSplitGelu"): _half, (MS, "QLinearConcat"): _qlinear_concat,
+    (MS, "QLinearConcat"): _qlinear_concat,
     (MS, "QLinearAveragePool"): _qlinear_pool, (MS, "QLinearGlobalAveragePool"): _qlinear_pool,
-    (MS, "DynamicQuantizeLSTM"): _quantised_lstm,
 }  # fmt: skip
 STANDARD_FORM = {  # the same operands and attributes, so onnx's own inference serves
     "FusedConv": "Conv", "FusedGemm": "Gemm",

@@ -13,7 +13,6 @@ import numpy as np
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.ops import load_op
 
-from ridgeline.onnx.dims import MOST_ITEMS
 from ridgeline.onnx.infer import from_array, is_small, make_tensor
 from ridgeline.onnx.node import BOOL, NodeCall, Tensor, unknown_tensor
 
@@ -108,8 +107,6 @@ def sequence_result(call: NodeCall, name: str) -> Tensor | None:
         return None
     if kind == "SplitToSequence":
         return _split(call, x, name)
-    if kind == "SequenceAt" and x.items is None and x.each is not None:
-        return _item_at((x.each,), None, name)
     if x.items is None:
         return None
     if kind in ("Identity", "Optional", "OptionalGetElement"):
@@ -157,11 +154,9 @@ def _split(call: NodeCall, x: Tensor, name: str) -> Tensor | None:
     else:
         keeps = split is not None or bool(call.int_attr("keepdims", 1))
         each = max(_index(split, 1), 1)
-        if total // each > MOST_ITEMS:
-            return None
         lengths = [min(each, total - start) for start in range(0, total, each)]
     before, after = x.dims[:axis], x.dims[axis + 1 :]
-    shapes = [(*before, *((length,) if keeps else ()), *after) for length in lengths[:MOST_ITEMS]]
+    shapes = [(*before, *((length,) if keeps else ()), *after) for length in lengths]
     items = [make_tensor(f"{name}[{n}]", x.elem, shape) for n, shape in enumerate(shapes)]
     return make_sequence(name, tuple(items))
 
