@@ -258,10 +258,10 @@ def _run_map(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: st
         walk.rows += rows
         for results, output in zip(lists, outputs, strict=False):
             results.append(output)
-    return [
-        make_sequence(name, tuple(results))
-        for name, results in zip(node.output, lists, strict=True)
-    ]
+    sequences = [make_sequence(*pair) for pair in zip(node.output, map(tuple, lists), strict=True)]
+    for sequence, results in zip(sequences, lists, strict=True):
+        walk.link(results, [sequence] * len(results))
+    return sequences
 
 
 def _item(t: Tensor | None, number: int) -> Tensor | None:
