@@ -84,17 +84,8 @@ def int32(*shape: int) -> Operand:
          [int32(2, 7), None, x(1000, 7), x(7, 7), None, x(7), x(7)],
          other=(1 + LAYER_NORM) * 98, transcendental=14, read=(98 + 49 + 7 + 7) * F + 14 * 4,
          written=98 * F, domain=MS),
-    Case("average", "QLinearAveragePool", [uint8(2, 3, 6, 10), *SCALED],
-         other=(DEQUANTISE + 1) * 360 + (1 + QUANTISE) * 36, written=36, domain=MS,
-         attributes={"kernel_shape": [2, 5], "strides": [2, 5]}),
-    Case("average, channels last", "QLinearAveragePool", [uint8(2, 6, 10, 3), *SCALED],
-         other=(DEQUANTISE + 1) * 360 + (1 + QUANTISE) * 36, written=36, domain=MS,
-         attributes={"kernel_shape": [2, 5], "strides": [2, 5], "channels_last": 1}),
     Case("average of all", "QLinearGlobalAveragePool", [uint8(2, 3, 5, 7), *SCALED],
          other=(DEQUANTISE + 1) * 210 + (1 + QUANTISE) * 6, written=6, domain=MS),
-    Case("average of all, channels last", "QLinearGlobalAveragePool", [uint8(2, 5, 7, 3), *SCALED],
-         other=(DEQUANTISE + 1) * 210 + (1 + QUANTISE) * 6, written=6, domain=MS,
-         attributes={"channels_last": 1}),
 )  # fmt: skip
 def test_contributed(case: Case, tmp_path: Path) -> None:
     check(case, tmp_path)

@@ -11,8 +11,6 @@ from onnx import TensorProto, helper
 from tests.onnx.models import Operand, count, int64, model, typed, value_info, weight, x
 
 from ridgeline.errors import RidgelineError
-from ridgeline.onnx.control import RUNNERS
-from ridgeline.onnx.load import WITH_GRAPHS
 
 BOOL = TensorProto.BOOL
 
@@ -107,10 +105,6 @@ def test_a_loop_whose_shapes_grow_is_counted_at_its_first_ones(tmp_path: Path) -
         "the shapes in Loop 'steps' change from iteration to iteration: all are counted with those"
         " of the first",
     )
-
-
-def test_operators_with_graphs_are_those_that_are_walked() -> None:
-    assert {name for _, name in RUNNERS} == WITH_GRAPHS
 
 
 def conditional(nodes: list[Any]) -> Any:

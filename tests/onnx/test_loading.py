@@ -7,7 +7,6 @@ import sys
 import tracemalloc
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 import onnx
@@ -150,34 +149,6 @@ def test_nodes_out_of_order_are_put_in_order(tmp_path: Path) -> None:
     result = count_onnx(saved(model(nodes, {"a": x(6)}, ["c"]), tmp_path))
     assert [op.op for op in result.op_costs] == ["onnx::Neg", "onnx::Relu"]
     assert result.total.other_flops == 12
-
-
-RELU = helper.make_node("Relu", ["a"], ["b"], name="first")
-INSIDE = helper.make_graph([helper.make_node("Relu", ["lost"], ["out"])], "branch", [],
-                           [onnx.ValueInfoProto(name="out")])  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("nodes", "problem"),
-    [
-        ([helper.make_node("Add", ["a", "lost"], ["b"], name="sum")],
-         "node 'sum' reads 'lost', which nothing makes"),
-        ([RELU, helper.make_node("Neg", ["a"], ["b"], name="second")],
-         "'b' is made more than once, here by node 'second'"),
-        ([RELU, helper.make_node("Relu", ["b"], ["a"], name="second")],
-         "'a' is made more than once, here by node 'second'"),
-        ([helper.make_node("Relu", ["a"], ["c"])], "nothing makes the result 'b'"),
-        ([helper.make_node("If", ["a"], ["b"], name="if", then_branch=INSIDE, else_branch=INSIDE)],
-         "node 'if' reads 'lost', which nothing makes"),
-    ],
-    ids=["read, not made", "made twice", "an input that is made", "a result that is not", "inside"],
-)  # fmt: skip
-def test_names_that_do_not_fit(nodes: list[Any], problem: str, tmp_path: Path) -> None:
-    path = saved(model(nodes, {"a": x(6)}, ["b"]), tmp_path)
-    with pytest.raises(RidgelineError) as raised:
-        count_onnx(path)
-    assert raised.value.problem == f"{path}: {problem}"
-    assert raised.value.hint.endswith("export the model again")
 
 
 def test_a_function_that_calls_itself(tmp_path: Path) -> None:

@@ -394,28 +394,21 @@ def _explain_alone(module: Group) -> Explained:
     for op in module.pytorch:
         if op.cost.macs > max(missing_macs, 0):
             continue  # the file has this product, too
-        if cause := _find_missing_cause(op, has_norm=has_norm):
+        if cause := _find_cause(op, is_added=False, has_norm=has_norm):
             explained.append((cause, Group([op], [])))
             missing_macs -= op.cost.macs
     for node in module.onnx:
-        if cause := _find_added_cause(node):
+        if not node.cost.macs and (cause := _find_cause(node, is_added=True)):
             explained.append((cause, Group([], [node])))
     return explained
 
 
-def _find_missing_cause(op: OpRecord, *, has_norm: bool) -> str:
+def _find_cause(op: OpRecord, *, is_added: bool, has_norm: bool = False) -> str:
+    """The cause of an operator without a node, or of a node without an operator; empty for none."""
     if op.name in BATCH_NORMS and not has_norm:
         return FOLDED_NORM
-    return CONSTANT if op.is_constant else _find_move_cause(op)
-
-
-def _find_added_cause(node: OpRecord) -> str:
-    if node.cost.macs:
-        return ""
-    return SHAPES if node.is_constant else _find_move_cause(node)
-
-
-def _find_move_cause(op: OpRecord) -> str:
+    if op.is_constant:
+        return SHAPES if is_added else CONSTANT
     if not op.is_float:
         return SHAPES
     return COPY if op.kind in MOVES else ""

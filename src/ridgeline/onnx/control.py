@@ -277,4 +277,4 @@ RUNNERS: Mapping[tuple[str, str], Runner] = {
     ("", "Scan"): _run_scan,
     ("", "SequenceMap"): _run_map,
 }
-"""By domain and operator; load.WITH_GRAPHS has the same names."""
+"""By domain and operator."""

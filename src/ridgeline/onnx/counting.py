@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -24,7 +23,6 @@ from ridgeline.onnx.node import NodeCall, Tensor, unknown_tensor
 from ridgeline.onnx.node_cost import (
     NodeCost,
     Stored,
-    assumption_notes,
     find_stored,
     unknown_notes,
 )
@@ -59,28 +57,11 @@ def count_onnx(
             f"the optimizer {optimizer} cannot be counted for an ONNX file",
             hint=f"choose {', '.join(OPTIMIZERS)}",
         )
-    was_on = gc.isenabled()
-    gc.disable()  # nothing here is cyclic, and to look for cycles takes long
-    try:
-        return _count(Path(path), batch_size, dims or {}, values or {}, mode, optimizer, causal)
-    finally:
-        if was_on:
-            gc.enable()
-
-
-def _count(
-    file: Path,
-    batch_size: int | None,
-    dims: Mapping[str, int],
-    values: Mapping[str, Any],
-    mode: str,
-    optimizer: str,
-    causal: str,
-) -> CountResult:
+    file, dims = Path(path), dims or {}
     model = convert_old_opset(load(file))
     check_sizes(dims, batch_size)
     bound = bind_dims(model.graph, batch_size=batch_size, dims=dims)
-    walk = walk_model(model, str(file), bound, values=values, runners=RUNNERS, causal=causal)
+    walk = walk_model(model, str(file), bound, values=values or {}, runners=RUNNERS, causal=causal)
     _check_unmatched(walk)
     rows, stored = walk.rows, find_stored(walk.rows)
     inputs = [walk.inputs[value.name] for value in real_inputs(model.graph)]
@@ -90,7 +71,6 @@ def _count(
         *bound.notes,
         *walk.notes,
         *unknown_notes(rows),
-        *assumption_notes(rows),
     ]
     if mode == "train":
         gradients = find_gradients(rows, stored, outputs, walk.links)

@@ -23,7 +23,7 @@ from ridgeline.onnx.infer import (
     ident_of,
     unknown_results,
 )
-from ridgeline.onnx.load import order_nodes, own_names, subgraphs_of
+from ridgeline.onnx.load import order_nodes, subgraphs_of
 from ridgeline.onnx.node import NodeCall, Tensor, plain_domain, unknown_tensor
 from ridgeline.onnx.node_cost import NodeCost, cost_broken_node, cost_node
 from ridgeline.onnx.scope import Limits, Opsets, Scope, node_name, node_path
@@ -71,17 +71,14 @@ class Walk:
 
     def walk_graph(self, graph: GraphProto, scope: Scope, prefix: str = "") -> list[Tensor]:
         """Walk a graph whose inputs are in `scope`; its results."""
-        results = [output.name for output in graph.output]
         with self.limits.enter(prefix):
             for tensor in graph.initializer:
                 scope.add(from_stored(tensor))
             for sparse in graph.sparse_initializer:
                 scope.add(from_sparse(sparse))
-            own, path = own_names(graph), self.path
-            nodes = order_nodes(graph.node, own, results, path, is_outside=scope.is_outside)
-            for number, node in enumerate(nodes):
+            for number, node in enumerate(order_nodes(graph.node, self.path)):
                 self.walk_node(node, number, scope, prefix)
-        return [scope.value(name) for name in results]
+        return [scope.value(output.name) for output in graph.output]
 
     def walk_node(self, node: NodeProto, number: int, scope: Scope, prefix: str) -> None:
         """One node: its results into the scope, its work into the rows."""
@@ -251,8 +248,7 @@ def _call_function(
     walk.opsets = outer.extend(function.opset_import)
     try:
         with walk.limits.enter(path):
-            nodes = order_nodes(function.node, set(function.input), function.output, walk.path)
-            for number, inner in enumerate(nodes):
+            for number, inner in enumerate(order_nodes(function.node, walk.path)):
                 walk.walk_node(substitute(inner, attributes, absent), number, scope, path)
     finally:
         walk.opsets = outer

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from math import ceil, prod
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,15 +33,8 @@ if TYPE_CHECKING:
     from onnx.defs import OpSchema
 
 Operands = Sequence[Tensor | None]
-Kinds = tuple[tuple[int, Shape | None, bytes], ...]
-Key = tuple[str, str, int, bytes, Kinds, tuple[bool, ...]]
 
 MOST_ELEMENTS = 1 << 12  # of a value that is followed
-# networks repeat themselves: the same operator on the same shapes has the same results
-_CACHE: dict[Key, list[tuple[int, Shape | None]]] = {}
-MOST_CACHED = 1 << 14  # results, so that memory stays small
-MOST_KEY_ELEMENTS = 64  # of a value that is part of a key
-MOST_KEY_BYTES = 1 << 12  # of attributes likewise
 LONGEST_REASON = 200  # characters of onnx's message
 # onnx has them from these versions on; onnxruntime knows them, and its fusions write them, in all
 EARLIER_IN_ONNXRUNTIME = {
@@ -148,12 +141,6 @@ def infer(
         return results
     if problem := inference_hazard(node):
         raise MalformedError(problem)
-    key = _cache_key(node, version, operands)
-    if key is not None and key in _CACHE:
-        return [
-            make_tensor(name, *kind) if name else None
-            for name, kind in zip(node.output, _CACHE[key], strict=True)
-        ]
     named = [(name, t) for name, t in zip(node.input, operands, strict=False) if t is not None]
     types = {name: kind for name, t in named if (kind := _as_type(t)) is not None}
     if any(name not in types for name, _ in named):  # one is not known at all
@@ -171,13 +158,10 @@ def infer(
         for dim in kind.tensor_type.shape.dim:
             if not 0 <= dim.dim_value <= LARGEST:
                 raise MalformedError(f"a side of its result would be {dim.dim_value}")
-    results = [
+    return [
         from_type(name, kinds[name], {}) if name and name in kinds else result
         for name, result in zip(node.output, results, strict=True)
     ]
-    if key is not None and len(_CACHE) < MOST_CACHED:
-        _CACHE[key] = [(t.elem, t.dims) if t is not None else (0, None) for t in results]
-    return results
 
 
 def unknown_results(node: NodeProto) -> list[Tensor | None]:
@@ -218,26 +202,6 @@ def _onnx_reason(error: Exception) -> str:
     return f"onnx refuses it: {text.partition('Error] ')[2] or text}"[:LONGEST_REASON]
 
 
-def _cache_key(node: NodeProto, version: int, operands: Operands) -> Key | None:
-    """All that the results depend on: operator, attributes, shapes, and values if they are few."""
-    kinds: list[tuple[int, Shape | None, bytes]] = []
-    for operand in operands:
-        if operand is None:
-            kinds.append((0, None, b""))
-            continue
-        value = operand.value
-        if operand.items is not None or operand.dims is None:
-            return None
-        if value is not None and (value.size > MOST_KEY_ELEMENTS or value.dtype == object):
-            return None
-        kinds.append((operand.elem, operand.dims, value.tobytes() if value is not None else b""))
-    attributes = b"".join([a.SerializeToString(deterministic=True) for a in node.attribute])
-    if len(attributes) > MOST_KEY_BYTES:
-        return None
-    used = tuple(bool(name) for name in node.output)
-    return node.domain, node.op_type, version, attributes, tuple(kinds), used
-
-
 # ---------------------------------------------------------------- hazards of onnx's inference
 
 LONGEST_EQUATION = 1000  # characters
@@ -255,13 +219,3 @@ def inference_hazard(node: NodeProto) -> str:
             if len(text) > LONGEST_EQUATION or not EQUATION.fullmatch(text):
                 return "its equation is not valid"
     return ""
-
-
-def range_length(start: Any, limit: Any, delta: Any) -> int:
-    """How many numbers a Range has, of arrays of one element."""
-    first, last, step = (array.ravel()[0] for array in (start, limit, delta))
-    if not step:
-        raise MalformedError("its step is 0")
-    if start.dtype.kind in "iu":
-        return max(-((int(first) - int(last)) // int(step)), 0)
-    return max(ceil(float(last - first) / float(step)), 0)

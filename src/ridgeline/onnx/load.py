@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
 MOST_INPUT_DIMS = 1_000_000  # of all inputs, weights among them
-# operators whose attributes are graphs; graph.py walks them
-WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
 @contextmanager
@@ -84,80 +82,24 @@ def _check_inputs(path: Path, graph: GraphProto) -> None:
             raise broken(path, f"the input {value.name!r} has too many or too large dimensions")
 
 
-def own_names(graph: GraphProto) -> set[str]:
-    """Names that a graph has before its first node: inputs and stored tensors."""
-    stored = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
-    return stored | {i.name for i in graph.input}
-
-
-def order_nodes(
-    nodes: Iterable[NodeProto],
-    own: set[str],
-    results: Iterable[str],
-    path: str,
-    *,
-    is_outside: Callable[[str], bool] = lambda name: False,
-) -> list[NodeProto]:
-    """The nodes such that each comes after those it needs; `is_outside` knows names around.
-
-    A cycle, a name that nothing writes and a name that is written twice are errors. Nearly every
-    file is in order already, and then this is one pass.
-    """
-    nodes, own = list(nodes), {"", *own}
-    makers = _find_makers(nodes, own, path)
-    seen, is_ordered = set(own), True
-    for node in nodes:
-        names = needs(node) if node.op_type in WITH_GRAPHS else node.input
-        for name in names:
-            if name in seen or is_outside(name):
-                continue
-            if name not in makers:
-                raise _undefined(path, f"node {_label(node)!r} reads {name!r}, which nothing makes")
-            is_ordered = False
-        seen.update(node.output)
-    for name in results:
-        if name not in seen and not is_outside(name):
-            raise _undefined(path, f"nothing makes the result {name!r}")
-    return nodes if is_ordered else _sort(nodes, makers, path)
-
-
-def _find_makers(nodes: list[NodeProto], own: set[str], path: str) -> dict[str, int]:
-    """The number of the node that writes each name; a name is written once, and is not an input."""
-    makers: dict[str, int] = {}
-    for number, node in enumerate(nodes):
-        for name in filter(None, node.output):
-            if name in makers or name in own:
-                raise RidgelineError(
-                    f"{path}: {name!r} is made more than once, here by node {_label(node)!r}",
-                    hint="every name of an ONNX graph is made once; export the model again",
-                )
-            makers[name] = number
-    return makers
-
-
-def _sort(nodes: list[NodeProto], makers: dict[str, int], path: str) -> list[NodeProto]:
+def order_nodes(nodes: Iterable[NodeProto], path: str) -> list[NodeProto]:
+    """The nodes such that each comes after those it needs; nearly every file is so already."""
+    nodes = list(nodes)
+    makers = {name: number for number, node in enumerate(nodes) for name in node.output if name}
     before = {
         number: {makers[name] for name in needs(node) if name in makers}
         for number, node in enumerate(nodes)
     }
+    if all(max(numbers, default=-1) < number for number, numbers in before.items()):
+        return nodes
     try:
         return [nodes[number] for number in TopologicalSorter(before).static_order()]
     except CycleError as error:
+        node = nodes[error.args[1][0]]
         raise RidgelineError(
-            f"{path}: the graph has a cycle through node {_label(nodes[error.args[1][0]])!r}",
+            f"{path}: the graph has a cycle through node {(node.name or node.op_type)!r}",
             hint="an ONNX graph has none; `onnx.checker.check_model` says more",
         ) from error
-
-
-def _undefined(path: str, problem: str) -> RidgelineError:
-    return RidgelineError(
-        f"{path}: {problem}",
-        hint="there is no input, stored tensor or node of that name; export the model again",
-    )
-
-
-def _label(node: NodeProto) -> str:
-    return node.name or node.op_type
 
 
 def needs(node: NodeProto) -> set[str]:
@@ -171,7 +113,8 @@ def needs(node: NodeProto) -> set[str]:
 
 def _free_names(graph: GraphProto) -> set[str]:
     """Names that a graph takes from around it."""
-    own = own_names(graph)
+    own = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
+    own |= {i.name for i in graph.input}
     used: set[str] = {o.name for o in graph.output}
     for node in graph.node:
         used |= needs(node)

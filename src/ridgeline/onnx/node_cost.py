@@ -19,8 +19,6 @@ FREE_KINDS = ("view", "constant")  # counted even where shapes are not known
 CONTROL = ("If", "Loop", "Scan", "SequenceMap")  # counted by the nodes in them
 NO_FORMULA = "no formula"
 MOST_NAMED = 5  # nodes that a note names before it only counts
-LENGTHS = {"LSTM": 4, "GRU": 4, "RNN": 4}
-"""The operand that says how long each sequence is."""
 
 
 @dataclass(slots=True)
@@ -109,21 +107,6 @@ def list_paths(paths: Sequence[str]) -> str:
     """Some by name, the rest as a number; paths are plain text already."""
     more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
     return ", ".join(f"'{path}'" for path in paths[:MOST_NAMED]) + more
-
-
-def assumption_notes(rows: Iterable[NodeCost]) -> list[str]:
-    """Nodes on sequences whose lengths are not known: all are counted as the longest there is."""
-    paths: dict[str, dict[str, None]] = {}  # by operator, each once
-    for row in rows:
-        place = LENGTHS.get(row.call.op_type)
-        lengths = row.call.get(place) if place is not None and row.work is not None else None
-        if lengths is not None and lengths.value is None:
-            paths.setdefault(row.call.op, {}).setdefault(row.path)
-    return [
-        f"{op} {list_paths(list(named))}: the lengths of the sequences are data, so all are"
-        " counted as full"
-        for op, named in paths.items()
-    ]
 
 
 # ---------------------------------------------------------------- parameters and buffers

@@ -49,10 +49,6 @@ class Scope:
         if tensor.name:
             self.values[tensor.name] = tensor
 
-    def is_outside(self, name: str) -> bool:
-        """Whether a graph around this one has the name."""
-        return self.outer is not None and self.outer.find(name) is not None
-
 
 # ---------------------------------------------------------------- paths of nodes
 

@@ -99,10 +99,9 @@ def _pool(last: int) -> Formula:
     return lambda c: pool.pool_windows(c.out.numel, _window(c), last=last, is_float=c.is_float)
 
 
-def _quantised_pool(call: NodeCall) -> Work:
+def _quantised_global_pool(call: NodeCall) -> Work:
     """Dequantised, averaged; each result requantised."""
-    is_global = "Global" in call.op_type
-    window = call.x.numel // max(call.out.numel, 1) if is_global else _window(call)
+    window = call.x.numel // max(call.out.numel, 1)
     return pool.pool_windows(call.out.numel, window, each=DEQUANTISE + 1, last=1 + QUANTISE)
 
 
@@ -135,7 +134,7 @@ add_rows("pool", {
     "LpPool GlobalLpPool": lambda c: pool.lp_pool(c.out.numel, _window(c), c.attr("p", 2)),
     "MaxRoiPool": lambda c: Work.per_element(c.out.numel, 1),
 })  # fmt: skip
-add_rows("pool", {"QLinearAveragePool QLinearGlobalAveragePool": _quantised_pool}, domain=MS)
+add_rows("pool", {"QLinearGlobalAveragePool": _quantised_global_pool}, domain=MS)
 add_rows("interpolate", {
     "RoiAlign": lambda c: pool.roi_align(c.out.numel, c.int_attr("sampling_ratio", 0)),
     "Resize Upsample": _resize,
