@@ -3,8 +3,8 @@
 skeleton.py   the file without its weights; load.py checks it, and that onnx is there
 dims.py       open dimensions and the sizes put in for them
 node.py       element types, a value, one call of an operator
-infer.py      types and shapes by onnx's own inference; shapes.py the sources for a node's results;
-              values.py small values that shapes are computed from
+infer.py      types, shapes and small values by onnx itself; shapes.py the sources for a node's
+              results
 scope.py      names, versions of operators, limits; graph.py the walk through graphs, functions,
               branches and loops
 ops/          operator → work, by family; node_cost.py a node with its work

@@ -16,11 +16,10 @@ import numpy as np
 from ridgeline.costs.work import MalformedError
 from ridgeline.errors import RidgelineError
 from ridgeline.onnx.graph import Results, Runner, Walk
-from ridgeline.onnx.infer import from_array, make_tensor
+from ridgeline.onnx.infer import from_array, make_sequence, make_tensor
 from ridgeline.onnx.node import BOOL, INT64, NodeCall, Tensor, new_ident, unknown_tensor
 from ridgeline.onnx.node_cost import NodeCost
 from ridgeline.onnx.scope import Scope
-from ridgeline.onnx.values import make_sequence
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto, ValueInfoProto

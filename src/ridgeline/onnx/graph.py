@@ -21,6 +21,7 @@ from ridgeline.onnx.infer import (
     from_stored,
     from_type,
     ident_of,
+    make_sequence,
     unknown_results,
 )
 from ridgeline.onnx.load import order_nodes, subgraphs_of
@@ -28,7 +29,6 @@ from ridgeline.onnx.node import NodeCall, Tensor, plain_domain, unknown_tensor
 from ridgeline.onnx.node_cost import NodeCost, cost_broken_node, cost_node
 from ridgeline.onnx.scope import Limits, Opsets, Scope, node_name, node_path
 from ridgeline.onnx.shapes import ShapeContext, set_results
-from ridgeline.onnx.values import make_sequence
 from ridgeline.plain import plain_line
 
 if TYPE_CHECKING:

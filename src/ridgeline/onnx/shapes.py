@@ -19,11 +19,13 @@ from ridgeline.costs.work import MalformedError, Shape
 from ridgeline.errors import RidgelineError
 from ridgeline.onnx.dims import DimBindings, dim_option
 from ridgeline.onnx.infer import (
+    evaluate_node,
     find_schema,
     from_constant,
     from_type,
     infer,
     make_tensor,
+    sequence_result,
     unknown_results,
 )
 from ridgeline.onnx.node import BOOL, FP32, INT32, INT64, NodeCall, Tensor
@@ -35,7 +37,6 @@ from ridgeline.onnx.ops.products import (
     qkv_widths,
     transposed_shape,
 )
-from ridgeline.onnx.values import evaluate_node, sequence_result
 
 if TYPE_CHECKING:
     from onnx import NodeProto, OperatorSetIdProto

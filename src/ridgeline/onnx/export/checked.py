@@ -222,8 +222,12 @@ def trace(
 ) -> onnx_ir.Model:  # fmt: skip
     """The module as a graph whose `axes` are open; raises what torch raises."""
     export = _by_dynamo if exporter == DYNAMO else _by_torchscript
+    settings: dict[str, Any] = {
+        "kwargs": call.kwargs, "input_names": list(call.tensors()), "output_names": list(outputs),
+        "opset_version": opset, "verbose": False,
+    }  # fmt: skip
     with _quiet(), torch.no_grad(), refuse_downloads():
-        graph = export(module, call, axes, list(outputs), opset, mode)
+        graph = export(module, call, axes, mode, settings)
     if opset is not None and graph.opset_imports[""] != opset:
         written = graph.opset_imports[""]
         raise RuntimeError(f"torch's {exporter} exporter wrote opset {written}, not {opset}")
@@ -234,26 +238,22 @@ def trace(
 
 
 def _by_dynamo(
-    module: nn.Module, call: Call, axes: Axes, outputs: list[str], opset: int | None, mode: str
+    module: nn.Module, call: Call, axes: Axes, mode: str, settings: dict[str, Any]
 ) -> onnx_ir.Model:
     shapes = {name: nest_axes(value, name, axes) for name, value in call.named().items()}
     program = torch.onnx.export(
         module,
         call.args,
-        kwargs=call.kwargs,
         dynamo=True,
-        input_names=list(call.tensors()),
-        output_names=outputs,
         dynamic_shapes=shapes if any(axes.values()) else None,
-        opset_version=opset,
-        verbose=False,
+        **settings,
     )
     assert program is not None
     return program.model
 
 
 def _by_torchscript(
-    module: nn.Module, call: Call, axes: Axes, outputs: list[str], opset: int | None, mode: str
+    module: nn.Module, call: Call, axes: Axes, mode: str, settings: dict[str, Any]
 ) -> onnx_ir.Model:
     import onnx
 
@@ -263,15 +263,11 @@ def _by_torchscript(
         module,
         call.args,
         written,  # type: ignore[arg-type]  # the older exporter takes a stream as well
-        kwargs=call.kwargs,
         dynamo=False,
-        input_names=list(call.tensors()),
-        output_names=outputs,
         dynamic_axes={name: dict(open_) for name, open_ in axes.items() if open_},
-        opset_version=opset,
         training=modes.TRAINING if mode == "train" else modes.EVAL,
         do_constant_folding=mode != "train",
-        verbose=False,
+        **settings,
     )
     return onnx_ir.from_proto(onnx.load_from_string(written.getvalue()))
 

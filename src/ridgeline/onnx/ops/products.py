@@ -349,7 +349,6 @@ add_rows("attention", {
     "GroupQueryAttention": _group_query,
 }, domain=MS)  # fmt: skip
 add_rows("pointwise", {"RotaryEmbedding": _rotary})
-add_rows("pointwise", {"RotaryEmbedding": _rotary}, domain=MS)
 
 # ---------------------------------------------------------------- recurrent layers
 
