@@ -21,7 +21,6 @@ from ridgeline.onnx import count_onnx
 from ridgeline.records import Cost
 
 MS = "com.microsoft"
-ML = "ai.onnx.ml"
 OPSET = 21
 
 
@@ -108,7 +107,7 @@ def model(
         [numpy_helper.from_array(array, name) for name, array in (stored or {}).items()],
     )
     domains = {n.domain for n in nodes} | {f.domain for f in functions}
-    versions = {"": opset} | {d: 5 if d == ML else 1 for d in domains if d}
+    versions = {"": opset} | {d: 1 for d in domains if d}
     return helper.make_model(
         graph,
         functions=list(functions),

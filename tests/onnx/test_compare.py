@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -257,16 +256,6 @@ def test_the_command_prints_causes_and_modules(
     # and Markdown has the same
     assert run_count(net, "--against", "net.onnx", "--format", "markdown") == 0
     assert "| decomposed operator | silu → Sigmoid + Mul | 1 | 0 |" in capsys.readouterr().out
-
-
-def test_the_json_has_the_documented_keys(net: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_count(net, "--compare-onnx", "net.onnx", "--json") == 0
-    (found,) = json.loads(capsys.readouterr().out)["onnx_comparison"]
-    assert [row["module"] for row in found["modules"]] == ["0", "1"]
-    assert {key: found[key] for key in ("has_equal_macs", "unexplained_macs", "totals_only")} == {
-        "has_equal_macs": True, "unexplained_macs": 0, "totals_only": None,
-    }  # fmt: skip
-    assert list(found["differences"][0]) == ["cause", "explanation", "what", "modules", "change"]
 
 
 def test_a_file_of_another_model_fails(net: str, capsys: pytest.CaptureFixture[str]) -> None:

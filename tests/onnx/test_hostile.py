@@ -8,11 +8,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
-import numpy as np
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper
 from tests.onnx.models import model, one_node, x
 from tests.onnx.test_loading import MIB, field
 
@@ -65,12 +63,12 @@ BOMBS: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: graph(node(), *(open_input(b"x%d" % n, 1900) for n in range(5000))),
         "its inputs and outputs take more than 16 MiB"),
     "an input of many dimensions": (
-        lambda: graph(node(), open_input(b"x", 1900)), "more than 64 dimensions"),
+        lambda: graph(node(), open_input(b"x", 1900)), "too many or too large dimensions"),
     "an input of many million dimensions": (
         lambda: graph(node(), open_input(b"x", 9_000_000)), "it has more than 5,000,000 fields"),
     "inputs of many dimensions": (
         lambda: graph(node(), *(open_input(b"x%d" % n, 60) for n in range(20_000))),
-        "its inputs have more than 1,000,000 dimensions"),
+        "too many or too large dimensions"),
     "nodes": (lambda: graph(field(1, field(4, b"Relu")) * 600_000), "more than 500,000 nodes"),
 }  # fmt: skip
 
@@ -147,43 +145,7 @@ def test_text_that_nothing_needs_is_left_out(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- small files that multiply
 
 
-def called(inner: list[Any], times: int) -> Any:
-    """A function of these nodes, called so many times."""
-    opsets = [helper.make_opsetid("", 21)]
-    function = helper.make_function("own", "f", ["a"], ["b"], inner, opsets)
-    calls = [
-        helper.make_node("f", ["a"], [f"y{n}"], domain="own", name=f"{n}") for n in range(times)
-    ]
-    return model(calls, {"a": x(2, 3)}, ["y0"], functions=[function])
-
-
 RELU = helper.make_node("Relu", ["a"], ["b"])
-CONSTANT = numpy_helper.from_array(np.zeros(4096), "v")
-RANGE = [helper.make_node("Range", ["zero", "many", "one"], [f"r{n}"]) for n in range(100)]
-PARTS = [helper.make_node("SplitToSequence", ["a"], [f"s{n}"]) for n in range(100)]
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        called([helper.make_node("Relu", ["a"], ["b"], name="n" * 60_000)], 100),
-        called([helper.make_node("Relu", ["a"], ["b"], axes=[1] * 10_000)], 100),
-        called([helper.make_node("Constant", [], ["c"], value=CONSTANT), RELU], 100),
-        model(RANGE, {}, ["r0"], stored={"zero": np.asarray(0), "one": np.asarray(1),
-                                         "many": np.asarray(4096)}),
-        model(PARTS, {"a": x(4096)}, ["s0"]),
-    ],
-    ids=["node names", "lists", "constants", "ranges", "sequences"],
-)  # fmt: skip
-def test_what_multiplies_is_bounded(
-    made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "model.onnx"
-    path.write_bytes(made.SerializeToString())
-    count_onnx(path)  # as it is, it is small enough
-    monkeypatch.setattr(scope, "MOST_HELD_BYTES", MIB)  # so that the test is quick
-    with pytest.raises(RidgelineError, match="more than 1 MiB of names and values"):
-        count_onnx(path)
 
 
 def test_calls_that_double_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

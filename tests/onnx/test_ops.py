@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 from onnx import TensorProto
 from tests.onnx.models import (
-    ML,
     MS,
     Case,
     Operand,
@@ -292,25 +291,4 @@ def test_recurrent(case: Case, tmp_path: Path) -> None:
          other=3 * 320, opset=23),
 )  # fmt: skip
 def test_attention(case: Case, tmp_path: Path) -> None:
-    check(case, tmp_path)
-
-
-@table(
-    Case("linear classifier", "LinearClassifier", [x(5, 3)], macs=5 * 3 * 2,
-         other=10 + 10 + 3 * 10, transcendental=10, domain=ML, outputs=2,
-         attributes={"coefficients": [1.0] * 6, "intercepts": [0.0] * 2,
-                     "post_transform": "LOGISTIC", "classlabels_ints": [0, 1]}),
-    Case("scaler", "Scaler", [x(5, 3)], other=30, domain=ML,
-         attributes={"scale": [1.0], "offset": [0.0]}),
-    Case("a tree of depth 2", "TreeEnsembleRegressor", [x(5, 3)], other=5 * 2 + 5, domain=ML,
-         attributes={
-             "n_targets": 1,
-             "nodes_treeids": [0] * 5, "nodes_nodeids": [0, 1, 2, 3, 4],
-             "nodes_modes": ["BRANCH_LEQ", "BRANCH_LEQ", "LEAF", "LEAF", "LEAF"],
-             "nodes_featureids": [0, 1, 0, 0, 0], "nodes_values": [0.5, 0.5, 0.0, 0.0, 0.0],
-             "nodes_truenodeids": [1, 3, 0, 0, 0], "nodes_falsenodeids": [2, 4, 0, 0, 0],
-             "target_treeids": [0] * 3, "target_nodeids": [2, 3, 4], "target_ids": [0] * 3,
-             "target_weights": [1.0, 2.0, 3.0]}),
-)  # fmt: skip
-def test_classical(case: Case, tmp_path: Path) -> None:
     check(case, tmp_path)

@@ -32,7 +32,6 @@ def stating(proto: onnx.ModelProto, *shapes: Sizes) -> onnx.ModelProto:
          "a side of its result would be -2"),
         ("TopK", [x("s", 3), known([7])], {"axis": 0}, [(7, 3), (7, 3)],
          "Axis has less than the requested k elements"),
-        ("Range", [known(0), known(2**63 - 1), known(1)], {}, [(6,)], "it would have more than"),
     ],
 )  # fmt: skip
 def test_operands_that_do_not_fit_are_refused_all_the_same(
@@ -68,8 +67,8 @@ def test_a_table_that_is_too_short(tmp_path: Path) -> None:
     # then shapes after it are those that the file says
     assert longer.total.flops == 2 * 6 * 4
     assert longer.notes == (
-        "onnx::Add 'add' not counted: onnx refuses it: Incompatible dimensions",
-        "so 1 node is not counted further on, of operands without a shape: 'relu'",
+        "onnx::Add 'add': not counted: onnx refuses it: Incompatible dimensions",
+        "not counted further on, of operands without a shape: 'relu'",
     )
     assert longer.coverage < 1
 
@@ -83,21 +82,3 @@ def test_what_is_not_known_is_filled_in(tmp_path: Path) -> None:
     proto.graph.value_info.append(stated)
     result = count(proto, tmp_path, dims={"s": 3})
     assert (result.total.flops, result.notes, result.coverage) == (12, (), 1)
-
-
-def test_values_in_external_data(tmp_path: Path) -> None:
-    # given sizes in a file that is not opened
-    nodes = [helper.make_node("Reshape", ["a", "some"], ["y"], name="reshape")]
-    stored = {"some": known([2, 3, 4]).array}
-    proto = model(nodes, {"a": x(4, 6)}, ["y"], stored=stored)
-    outside = proto.graph.initializer[0]
-    outside.ClearField("raw_data")
-    outside.data_location = TensorProto.EXTERNAL
-    outside.external_data.add(key="location", value="sizes.bin")
-    result = count(proto, tmp_path)
-    assert result.notes == (
-        "onnx::Reshape 'reshape' not counted: the values of 'some' are in external data, which are"
-        " never opened",
-    )
-    assert result.coverage < 1
-    assert count(stating(proto, (2, 3, 4)), tmp_path).coverage == 1

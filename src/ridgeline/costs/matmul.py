@@ -70,19 +70,6 @@ def grouped_terms(a: Shape, b: Shape) -> Terms:
     return (*groups, ("M", a[-2]), ("N", b[-1]), ("K", a[-1]))
 
 
-def experts(
-    *, tokens: int, k: int, hidden: int, widths: Sequence[int], flops: int, transcendentals: int
-) -> Work:
-    """k experts for each token: products of these widths, and so much beside them."""
-    return Work(
-        macs=tokens * k * hidden * sum(widths),
-        other_flops=tokens * k * flops,
-        transcendentals=tokens * k * transcendentals,
-        factor=2,
-        terms=(("tokens", tokens), ("k", k), ("H", hidden), ("inner", sum(widths))),
-    )
-
-
 # ---------------------------------------------------------------- several operands
 
 

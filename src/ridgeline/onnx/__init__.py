@@ -1,11 +1,10 @@
 """The cost of one step of an ONNX file, with PyTorch's conventions and in the same tables.
 
-requirements.py  what to do where onnx is missing
-skeleton.py   the file without its weights; load.py checks it
+skeleton.py   the file without its weights; load.py checks it, and that onnx is there
 dims.py       open dimensions and the sizes put in for them
 node.py       element types, a value, one call of an operator
-infer.py      types and shapes by onnx's own inference; shapes.py the sources for a node's results;
-              values.py small values that shapes are computed from
+infer.py      types, shapes and small values by onnx itself; shapes.py the sources for a node's
+              results
 scope.py      names, versions of operators, limits; graph.py the walk through graphs, functions,
               branches and loops
 ops/          operator → work, by family; node_cost.py a node with its work
@@ -21,7 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.onnx.requirements import require_onnx
+from ridgeline.onnx.load import require_onnx
 
 if TYPE_CHECKING:
     from ridgeline.onnx.counting import count_onnx

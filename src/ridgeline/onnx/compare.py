@@ -215,13 +215,6 @@ class Group:
     def change(self) -> Cost:
         return _total(self.onnx) - _total(self.pytorch)
 
-    def without(self, groups: Iterable[Group]) -> Group:
-        taken = {id(op) for group in groups for op in (*group.pytorch, *group.onnx)}
-        return Group(
-            [op for op in self.pytorch if id(op) not in taken],
-            [op for op in self.onnx if id(op) not in taken],
-        )
-
 
 Explained = list[tuple[str, Group]]
 
@@ -338,14 +331,12 @@ def _storages(tensors: Iterable[Any]) -> set[int]:
 
 
 def _explain(module: Group) -> Explained:
-    """Everything in a module that has no equal on the other side, under a cause."""
+    """Everything in a module that has no equal on the other side, under a cause.
+
+    Each rule takes away what it explains.
+    """
     rest = _cancel_equal(module)
-    explained: Explained = []
-    for rule in (_explain_products, _explain_alone, _explain_work):
-        groups = rule(rest)
-        explained += groups
-        rest = rest.without(group for _, group in groups)
-    return explained
+    return [*_explain_products(rest), *_explain_alone(rest), *_explain_work(rest)]
 
 
 def _cancel_equal(module: Group) -> Group:
@@ -365,20 +356,18 @@ def _cancel_equal(module: Group) -> Group:
 
 def _explain_products(module: Group) -> Explained:
     """Products of equal MACs and results: the bias is gone, is new, or is a node of its own."""
-    products: dict[tuple[int, int, int], list[OpRecord]] = defaultdict(list)
-    adds: dict[int, list[OpRecord]] = defaultdict(list)
-    for node in module.onnx:
-        products[_product_key(node)].append(node)
-        if node.name == "Add":
-            adds[node.cost.other_flops].append(node)
     explained: Explained = []
-    for op in module.pytorch:
-        nodes = products[_product_key(op)] if op.cost.macs else []
-        missing = op.cost.other_flops - nodes[0].cost.other_flops if nodes else 0
-        if missing and adds[missing]:
-            explained.append((DECOMPOSED, Group([op], [nodes.pop(0), adds[missing].pop(0)])))
-        elif missing:
-            explained.append((BIAS, Group([op], [nodes.pop(0)])))
+    for op in [op for op in module.pytorch if op.cost.macs]:
+        same = [node for node in module.onnx if _product_key(node) == _product_key(op)]
+        missing = op.cost.other_flops - same[0].cost.other_flops if same else 0
+        if not missing:
+            continue
+        adds = [n for n in module.onnx if n.name == "Add" and n.cost.other_flops == missing]
+        nodes = [same[0], *adds[:1]]
+        explained.append((DECOMPOSED if adds else BIAS, Group([op], nodes)))
+        module.pytorch.remove(op)
+        for node in nodes:
+            module.onnx.remove(node)
     return explained
 
 
@@ -391,31 +380,26 @@ def _explain_alone(module: Group) -> Explained:
     has_norm = any(node.kind == "norm" for node in module.onnx)
     missing_macs = -module.change.macs
     explained: Explained = []
-    for op in module.pytorch:
+    for op in list(module.pytorch):
         if op.cost.macs > max(missing_macs, 0):
             continue  # the file has this product, too
-        if cause := _find_missing_cause(op, has_norm=has_norm):
+        if cause := _find_cause(op, is_added=False, has_norm=has_norm):
             explained.append((cause, Group([op], [])))
+            module.pytorch.remove(op)
             missing_macs -= op.cost.macs
-    for node in module.onnx:
-        if cause := _find_added_cause(node):
+    for node in list(module.onnx):
+        if not node.cost.macs and (cause := _find_cause(node, is_added=True)):
             explained.append((cause, Group([], [node])))
+            module.onnx.remove(node)
     return explained
 
 
-def _find_missing_cause(op: OpRecord, *, has_norm: bool) -> str:
+def _find_cause(op: OpRecord, *, is_added: bool, has_norm: bool = False) -> str:
+    """The cause of an operator without a node, or of a node without an operator; empty for none."""
     if op.name in BATCH_NORMS and not has_norm:
         return FOLDED_NORM
-    return CONSTANT if op.is_constant else _find_move_cause(op)
-
-
-def _find_added_cause(node: OpRecord) -> str:
-    if node.cost.macs:
-        return ""
-    return SHAPES if node.is_constant else _find_move_cause(node)
-
-
-def _find_move_cause(op: OpRecord) -> str:
+    if op.is_constant:
+        return SHAPES if is_added else CONSTANT
     if not op.is_float:
         return SHAPES
     return COPY if op.kind in MOVES else ""

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ridgeline.costs.work import MalformedError
 from ridgeline.errors import RidgelineError
-from ridgeline.onnx.dims import show_name
 from ridgeline.onnx.graph import Results, Runner, Walk
-from ridgeline.onnx.infer import from_array, make_tensor
+from ridgeline.onnx.infer import from_array, make_sequence, make_tensor
 from ridgeline.onnx.node import BOOL, INT64, NodeCall, Tensor, new_ident, unknown_tensor
 from ridgeline.onnx.node_cost import NodeCost
 from ridgeline.onnx.scope import Scope
-from ridgeline.onnx.values import make_sequence
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto, ValueInfoProto
@@ -72,7 +71,7 @@ def _trip_count(walk: Walk, call: NodeCall, in_file: int | None, *, is_limit: bo
     Inside of functions and other loops the same node may run several times: the file goes first.
     """
     walk.loops[call.name] = call.op_type
-    number = walk.bound.node_number(call.name)
+    number = walk.bound.numbers.get(call.name)
     if in_file is None:
         if number is None:
             walk.missing_trips.setdefault(call.name)
@@ -84,8 +83,7 @@ def _trip_count(walk: Walk, call: NodeCall, in_file: int | None, *, is_limit: bo
     raise RidgelineError(
         f"the trip count of {call.op_type} {call.name!r} is {'at most ' * is_limit}{in_file} in the"
         f" file, not {number}",
-        hint=f"leave --dim {show_name(call.name)} out,"
-        " or export the model with a dynamic trip count",
+        hint="leave --dim out, or export the model with a dynamic trip count",
     )
 
 
@@ -99,7 +97,7 @@ def _loop_trips(walk: Walk, call: NodeCall) -> int:
         return _trip_count(walk, call, None)
     can_stop = bool(_body(call, "body").output) and condition is not None
     trips = _trip_count(walk, call, max(int(most), 0), is_limit=can_stop)
-    if can_stop and walk.bound.node_number(call.name) is None:
+    if can_stop and call.name not in walk.bound.numbers:
         walk.note(f"Loop {call.name!r} is taken to run to its limit of {trips}")
     return trips
 
@@ -176,17 +174,11 @@ def _final_state(before: Tensor | None, after: Tensor, trips: int) -> Tensor:
     final = replace(after, value=None, ident=new_ident())
     if before is None or not _changes_shape(before, after):
         return final
-    if before.items is not None or before.dims is None or after.dims is None:
-        return replace(unknown_tensor(after.name), each=_item_type(after))
-    if len(before.dims) != len(after.dims):
+    if before.dims is None or after.dims is None or len(before.dims) != len(after.dims):
         return unknown_tensor(after.name)
     sides = zip(before.dims, after.dims, strict=True)
     dims = tuple(a + trips * (b - a) for a, b in sides)
     return replace(make_tensor(after.name, after.elem, dims), ident=final.ident)
-
-
-def _item_type(tensor: Tensor) -> Tensor | None:
-    return tensor.items[0] if tensor.items else tensor.each
 
 
 def _changes_shape(a: Tensor | None, b: Tensor) -> bool:
@@ -217,31 +209,21 @@ def _stack(t: Tensor, count: int, axis: int) -> Tensor:
 
 
 def _run_scan(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
-    """The body for each slice of the scanned operands; version 8 has a batch dimension first."""
-    body, is_batched = _body(call, "body"), call.version < 9
-    operands = list(call.operands[1:] if is_batched else call.operands)
+    """The body for each slice of the scanned operands."""
+    if call.version < 9:
+        raise MalformedError("a Scan of opset 8 has a batch dimension")
+    body, operands = _body(call, "body"), call.operands
     count = min(max(call.int_attr("num_scan_inputs", 0), 0), len(operands))
-    first, sliced = operands[: len(operands) - count], operands[len(operands) - count :]
-    axes = [1] * count if is_batched else call.int_list("scan_input_axes") or [0] * count
-    batch = (_side(operands[0], 0) or 1) if is_batched and operands else 1
-    if is_batched:
-        first = [_without(t, (0,)) for t in first]
-        if call.has(0):
-            walk.note(f"Scan {call.name!r}: all its sequences are taken to be of full length")
+    first, sliced = list(operands[: len(operands) - count]), operands[len(operands) - count :]
+    axes = call.int_list("scan_input_axes") or [0] * count
     states = _initial_states(first, body.input, body.output)
-    axes_lists = [(0, 1) if is_batched else (axis,) for axis in axes]
-    slices = [_without(t, gone) for t, gone in zip(sliced, axes_lists, strict=False)]
+    slices = [_without(t, axis) for t, axis in zip(sliced, axes, strict=False)]
     trips = _trip_count(walk, call, _side(sliced[0], axes[0]) if sliced and axes else None)
     outputs, rows = walk.walk_body(body, (*states, *slices), scope, path)
     after, parts = outputs[: len(first)], outputs[len(first) :]
-    for row in rows:
-        row.repeats *= batch
-    finals: list[Tensor] = _repeat(walk, call, rows, trips, first, states, after)
+    finals = _repeat(walk, call, rows, trips, first, states, after)
     out_axes = [*call.int_list("scan_output_axes"), *[0] * len(parts)]
     stacks = [_stack(t, trips, axis) for t, axis in zip(parts, out_axes, strict=False)]
-    if is_batched:
-        finals, stacks = ([_stack(t, batch, 0) for t in each] for each in (finals, stacks))
-        walk.link(after, finals)
     walk.link(sliced, slices)
     walk.link(parts, stacks)
     return [*finals, *stacks]
@@ -253,35 +235,32 @@ def _side(t: Tensor | None, axis: int) -> int | None:
     return t.dims[axis]
 
 
-def _without(t: Tensor | None, axes: tuple[int, ...]) -> Tensor | None:
-    if t is None or t.dims is None:
+def _without(t: Tensor | None, axis: int) -> Tensor | None:
+    if t is None or not t.dims:
         return t
-    gone = {axis % max(len(t.dims), 1) for axis in axes}
-    return make_tensor(t.name, t.elem, tuple(d for n, d in enumerate(t.dims) if n not in gone))
+    axis %= len(t.dims)
+    return make_tensor(t.name, t.elem, (*t.dims[:axis], *t.dims[axis + 1 :]))
 
 
-# ---------------------------------------------------------------- SequenceMap, FlexAttention
+# ---------------------------------------------------------------- SequenceMap
 
 
 def _run_map(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
     """The body for each item; items may differ in shape, so each is walked."""
     body, first = _body(call, "body"), call.get(0)
-    items = first.items if first is not None else None
-    trips = _trip_count(walk, call, len(items) if items is not None else None)
-    if items is None:
-        each = first.each if first is not None else None
-        items = (each or unknown_tensor("item"),) * trips
+    if first is None or first.items is None:
+        raise MalformedError("the length of its sequence is not known")
     lists: list[list[Tensor]] = [[] for _ in node.output]
-    for number, item in enumerate(items):
+    for number, item in enumerate(first.items):
         inputs = [item, *(_item(t, number) for t in call.operands[1:])]
         outputs, rows = walk.walk_body(body, inputs, scope, path)
         walk.rows += rows
         for results, output in zip(lists, outputs, strict=False):
             results.append(output)
-    return [
-        make_sequence(name, tuple(results))
-        for name, results in zip(node.output, lists, strict=True)
-    ]
+    sequences = [make_sequence(*pair) for pair in zip(node.output, map(tuple, lists), strict=True)]
+    for sequence, results in zip(sequences, lists, strict=True):
+        walk.link(results, [sequence] * len(results))
+    return sequences
 
 
 def _item(t: Tensor | None, number: int) -> Tensor | None:
@@ -291,27 +270,10 @@ def _item(t: Tensor | None, number: int) -> Tensor | None:
     return t.items[number]
 
 
-def _run_flex_attention(
-    walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str
-) -> Results:
-    """Attention, and the graphs that change its scores and probabilities."""
-    results = walk.add_node(call, node, scope, path)
-    q, k = call.get(0), call.get(1)
-    if q is None or k is None or len(q.shape) != 4 or len(k.shape) != 4:
-        return results
-    scores = make_tensor("scores", q.elem, (*q.shape[:3], k.shape[2]))
-    for name in ("score_mod", "prob_mod"):
-        if call.attr(name) is not None:
-            _, rows = walk.walk_body(_body(call, name), (scores,), scope, f"{path}.{name}")
-            walk.rows += rows
-    return results
-
-
 RUNNERS: Mapping[tuple[str, str], Runner] = {
     ("", "If"): _run_if,
     ("", "Loop"): _run_loop,
     ("", "Scan"): _run_scan,
     ("", "SequenceMap"): _run_map,
-    ("ai.onnx.preview", "FlexAttention"): _run_flex_attention,
 }
-"""By domain and operator; load.WITH_GRAPHS has the same names."""
+"""By domain and operator."""

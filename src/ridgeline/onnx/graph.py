@@ -14,33 +14,21 @@ import numpy as np
 import onnx
 
 from ridgeline.errors import RidgelineError
-from ridgeline.onnx.dims import (
-    DimBindings,
-    axis_name,
-    dim_option,
-    inputs_without_rank,
-    is_open,
-    item_type,
-    missing_ranks,
-    real_inputs,
-    shape_of,
-    show_name,
-)
+from ridgeline.onnx.dims import DimBindings, dim_option, real_inputs
 from ridgeline.onnx.infer import (
-    MOST_ELEMENTS,
     from_array,
     from_sparse,
     from_stored,
     from_type,
     ident_of,
+    make_sequence,
     unknown_results,
 )
-from ridgeline.onnx.load import order_nodes, own_names, subgraphs_of
+from ridgeline.onnx.load import order_nodes, subgraphs_of
 from ridgeline.onnx.node import NodeCall, Tensor, plain_domain, unknown_tensor
-from ridgeline.onnx.node_cost import NodeCost, cost_broken_node, cost_node, inputs_needed
+from ridgeline.onnx.node_cost import NodeCost, cost_broken_node, cost_node
 from ridgeline.onnx.scope import Limits, Opsets, Scope, node_name, node_path
 from ridgeline.onnx.shapes import ShapeContext, set_results
-from ridgeline.onnx.values import make_sequence
 from ridgeline.plain import plain_line
 
 if TYPE_CHECKING:
@@ -50,7 +38,6 @@ if TYPE_CHECKING:
         GraphProto,
         ModelProto,
         NodeProto,
-        TypeProto,
         ValueInfoProto,
     )
 
@@ -84,17 +71,14 @@ class Walk:
 
     def walk_graph(self, graph: GraphProto, scope: Scope, prefix: str = "") -> list[Tensor]:
         """Walk a graph whose inputs are in `scope`; its results."""
-        results = [output.name for output in graph.output]
         with self.limits.enter(prefix):
             for tensor in graph.initializer:
                 scope.add(from_stored(tensor))
             for sparse in graph.sparse_initializer:
                 scope.add(from_sparse(sparse))
-            own, path = own_names(graph), self.path
-            nodes = order_nodes(graph.node, own, results, path, is_outside=scope.is_outside)
-            for number, node in enumerate(nodes):
+            for number, node in enumerate(order_nodes(graph.node, self.path)):
                 self.walk_node(node, number, scope, prefix)
-        return [scope.value(name) for name in results]
+        return [scope.value(output.name) for output in graph.output]
 
     def walk_node(self, node: NodeProto, number: int, scope: Scope, prefix: str) -> None:
         """One node: its results into the scope, its work into the rows."""
@@ -104,8 +88,7 @@ class Walk:
         path = f"{prefix}.{own}" if prefix else own
         call = self._call(node, number, scope)
         if self.limits.is_nested:
-            names = sum(map(len, node.output))
-            self.limits.add_nested_call(len(path) + call.attribute_bytes + names)
+            self.limits.add_nested_call()
         rows, before = self.rows, len(self.rows)
         try:
             results = self._results(call, node, scope, path)
@@ -122,7 +105,6 @@ class Walk:
                 tensor = result if result is not None else unknown_tensor(name)
                 tensor.name = name
                 scope.add(tensor)
-                self.limits.add_bytes(tensor.held_bytes)
 
     def _call(self, node: NodeProto, number: int, scope: Scope) -> NodeCall:
         return NodeCall(
@@ -199,7 +181,7 @@ def walk_model(
         path=path,
         bound=bound,
         opsets=Opsets.of({}).extend(model.opset_import),
-        functions=_functions_by_key(model.functions, path),
+        functions={(plain_domain(f.domain), f.name, f.overload): f for f in model.functions},
         limits=Limits(path),
         runners=runners,
         causal=causal,
@@ -210,14 +192,11 @@ def walk_model(
         if (tensor := from_type(value.name, value.type, bound.sizes)).is_known
     }
     scope = Scope(declared=declared)
-    walk.inputs = input_tensors(model.graph, bound, values)
+    walk.inputs = {v.name: input_tensor(v, bound, values) for v in real_inputs(model.graph)}
     for tensor in walk.inputs.values():
         scope.add(tensor)
     results = walk.walk_graph(model.graph, scope)
     walk.outputs = {o.name: t for o, t in zip(model.graph.output, results, strict=True)}
-    without = {name: walk.inputs[name] for name in inputs_without_rank(real_inputs(model.graph))}
-    if names := inputs_needed(walk.rows, without):
-        raise missing_ranks(names)
     if walk.missing_trips:
         named = ", ".join(f"{walk.loops[name]} {name!r}" for name in walk.missing_trips)
         raise RidgelineError(
@@ -230,84 +209,28 @@ def walk_model(
 # ---------------------------------------------------------------- inputs of the model
 
 
-def input_tensors(
-    graph: GraphProto, bound: DimBindings, values: Mapping[str, Any]
-) -> dict[str, Tensor]:
-    """The inputs by name, with the sizes that are bound and the values that are known."""
-    inputs: dict[str, Tensor] = {}
-    for value in real_inputs(graph):
-        kind = _name_dims(value)
-        inputs[value.name] = from_type(value.name, kind, bound.sizes)
-        dims = shape_of(kind, bound.sizes)
-        if inputs[value.name].dims is None and dims is not None:
-            raise RidgelineError(
-                f"the input {show_name(value.name)!r} is too large: {'·'.join(map(str, dims))}",
-                hint="give smaller sizes, or check those in the file",
-            )
-    if strange := [name for name in values if name not in inputs]:
-        raise RidgelineError(
-            f"no input is called {', '.join(map(repr, strange))}",
-            hint=f"the inputs of this file: {', '.join(map(show_name, inputs))}",
-        )
-    return {name: _with_value(tensor, values, bound) for name, tensor in inputs.items()}
-
-
-def _name_dims(value: ValueInfoProto) -> TypeProto:
-    """An input's type, with our names for the dimensions that have none."""
-    kind = onnx.TypeProto()
-    kind.CopyFrom(value.type)
-    tensor = item_type(kind)
-    if tensor is not None:
-        for index, dim in enumerate(tensor.shape.dim):
-            if is_open(dim) and not dim.dim_param:
-                dim.dim_param = axis_name(value.name, index)
-    return kind
-
-
-def _with_value(tensor: Tensor, values: Mapping[str, Any], bound: DimBindings) -> Tensor:
-    """A single whole number may be given as a size."""
-    if tensor.name in values:
-        value = values[tensor.name]
-        if tensor.each is not None and isinstance(value, list | tuple) and not value:
-            return make_sequence(tensor.name, ())
-        return _from_value(tensor.name, value)
-    if tensor.is_known and tensor.numel == 1 and tensor.dtype.is_integer:
-        number = bound.pop_value(tensor.name)
-        if number is not None:
-            kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem)
-            return replace(tensor, value=np.full(tensor.shape, number, kind))
-    return tensor
+def input_tensor(value: ValueInfoProto, bound: DimBindings, values: Mapping[str, Any]) -> Tensor:
+    """An input with the sizes that are bound; a single whole number may be given as a size."""
+    name = value.name
+    if name in values:
+        return _from_value(name, values[name])
+    tensor = from_type(name, value.type, bound.sizes)
+    if name not in bound.numbers or tensor.numel != 1 or not tensor.dtype.is_integer:
+        return tensor
+    kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem)
+    return replace(tensor, value=np.full(tensor.shape, bound.numbers.pop(name), kind))
 
 
 def _from_value(name: str, value: Any) -> Tensor:
     """A tensor of these elements, or a sequence of tensors from a list."""
-    if isinstance(value, list | tuple) and value and isinstance(value[0], np.ndarray):
+    if isinstance(value, list):
         return make_sequence(
             name, tuple(_from_value(f"{name}[{n}]", v) for n, v in enumerate(value))
         )
-    tensor = from_array(name, np.asarray(value))
-    if tensor.numel > MOST_ELEMENTS:
-        tensor.value = None
-    return tensor
+    return from_array(name, np.asarray(value))
 
 
 # ---------------------------------------------------------------- functions of the model
-
-
-def _functions_by_key(
-    functions: Iterable[FunctionProto], path: str
-) -> dict[FunctionKey, FunctionProto]:
-    """Several functions may have one name; then their overloads differ."""
-    by_key: dict[FunctionKey, FunctionProto] = {}
-    for function in functions:
-        key = (plain_domain(function.domain), function.name, function.overload)
-        if key in by_key:
-            raise RidgelineError(
-                f"{path}: it has the function {'::'.join(filter(None, key))!r} more than once",
-                hint="which one is meant is not in the file; export the model again",
-            )
-        by_key[key] = function
-    return by_key
 
 
 def _call_function(
@@ -325,8 +248,7 @@ def _call_function(
     walk.opsets = outer.extend(function.opset_import)
     try:
         with walk.limits.enter(path):
-            nodes = order_nodes(function.node, set(function.input), function.output, walk.path)
-            for number, inner in enumerate(nodes):
+            for number, inner in enumerate(order_nodes(function.node, walk.path)):
                 walk.walk_node(substitute(inner, attributes, absent), number, scope, path)
     finally:
         walk.opsets = outer

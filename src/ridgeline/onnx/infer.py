@@ -1,25 +1,28 @@
-"""Types and shapes of a node's results, from its operands: onnx's own inference, node by node.
+"""What onnx itself says of a node's results: types and shapes, and small values; sequences.
 
 Each node is inferred with the numbers of its operands' shapes and with the values that are known,
-so a chain of Shape, Gather, Concat and Reshape never has to be guessed.
+so a chain of Shape, Gather, Concat and Reshape never has to be guessed. Operators on few known
+elements are run by onnx's reference implementation.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from math import ceil, isfinite, prod
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.ops import load_op
 from onnx.shape_inference import infer_node_outputs
 
 from ridgeline.costs.work import MalformedError, Shape
-from ridgeline.onnx.dims import LARGEST, MOST_DIMS, length_name, shape_of, tensor_type
-from ridgeline.onnx.node import Tensor, dtype_of, new_ident, unknown_tensor
+from ridgeline.onnx.dims import LARGEST, shape_of, tensor_type
+from ridgeline.onnx.node import BOOL, NodeCall, Tensor, dtype_of, new_ident, unknown_tensor
 
 if TYPE_CHECKING:
     from onnx import (
@@ -32,16 +35,11 @@ if TYPE_CHECKING:
     )
     from onnx.defs import OpSchema
 
+Array = np.ndarray[Any, Any]
+Items = tuple[Tensor, ...]
 Operands = Sequence[Tensor | None]
-Kinds = tuple[tuple[int, Shape | None, bytes], ...]
-Key = tuple[str, str, int, bytes, Kinds, tuple[bool, ...]]
 
 MOST_ELEMENTS = 1 << 12  # of a value that is followed
-# networks repeat themselves: the same operator on the same shapes has the same results
-_CACHE: dict[Key, list[tuple[int, Shape | None]]] = {}
-MOST_CACHED = 1 << 14  # results, so that memory stays small
-MOST_KEY_ELEMENTS = 64  # of a value that is part of a key
-MOST_KEY_BYTES = 1 << 12  # of attributes likewise
 LONGEST_REASON = 200  # characters of onnx's message
 # onnx has them from these versions on; onnxruntime knows them, and its fusions write them, in all
 EARLIER_IN_ONNXRUNTIME = {
@@ -62,18 +60,11 @@ def make_tensor(name: str, elem: int, dims: Shape | None) -> Tensor:
 
 
 def from_type(name: str, kind: TypeProto, sizes: Mapping[str, int]) -> Tensor:
-    """A value of this type. The length of a sequence is not part of it, and may be a size."""
+    """A value of this type; of a sequence nothing is known."""
     tensor = tensor_type(kind)
-    if tensor is not None:
-        return make_tensor(name, tensor.elem_type, shape_of(kind, sizes))
-    unknown = unknown_tensor(name)
-    while kind.HasField("optional_type"):
-        kind = kind.optional_type.elem_type
-    if kind.HasField("sequence_type"):
-        unknown.each = from_type(f"{name}[]", kind.sequence_type.elem_type, sizes)
-        if length_name(name) in sizes:
-            unknown.items = (unknown.each,) * sizes[length_name(name)]
-    return unknown
+    if tensor is None:
+        return unknown_tensor(name)
+    return make_tensor(name, tensor.elem_type, shape_of(kind, sizes))
 
 
 def from_array(name: str, array: Any) -> Tensor:
@@ -93,9 +84,9 @@ def from_stored(proto: TensorProto) -> Tensor:
     """An initializer or a constant; its elements only where they are few and in the file."""
     tensor = _as_weight(make_tensor(proto.name, proto.data_type, tuple(proto.dims)), proto)
     if is_small(tensor.dims):
-        tensor.is_external = proto.data_location == onnx.TensorProto.EXTERNAL
         try:
-            tensor.value = None if tensor.is_external else numpy_helper.to_array(proto)
+            is_here = proto.data_location != onnx.TensorProto.EXTERNAL
+            tensor.value = numpy_helper.to_array(proto) if is_here else None
         except Exception:  # broken or absent payload: onnx raises many kinds of error
             tensor.value = None
     return tensor
@@ -115,18 +106,17 @@ def from_constant(node: NodeProto, name: str) -> Tensor:
         if attribute.name == "sparse_value":
             return from_sparse(attribute.sparse_tensor)
         if attribute.name in CONSTANTS:
-            return _as_weight(from_array(name, CONSTANTS[attribute.name](attribute)), attribute)
+            value = onnx.helper.get_attribute_value(attribute)
+            return _as_weight(
+                from_array(name, np.asarray(value, CONSTANTS[attribute.name])), attribute
+            )
     return unknown_tensor(name)
 
 
-CONSTANTS: dict[str, Callable[[AttributeProto], np.ndarray[Any, Any]]] = {
-    "value_int": lambda a: np.asarray(a.i, np.int64),
-    "value_ints": lambda a: np.asarray(list(a.ints), np.int64),
-    "value_float": lambda a: np.asarray(a.f, np.float32),
-    "value_floats": lambda a: np.asarray(list(a.floats), np.float32),
-    "value_string": lambda a: np.asarray(a.s.decode(errors="replace"), object),
-    "value_strings": lambda a: np.asarray([s.decode(errors="replace") for s in a.strings], object),
-}
+CONSTANTS: dict[str, type] = {
+    "value_int": np.int64, "value_ints": np.int64, "value_float": np.float32,
+    "value_floats": np.float32, "value_string": object, "value_strings": object,
+}  # fmt: skip
 
 
 def _as_weight(tensor: Tensor, proto: TensorProto | AttributeProto) -> Tensor:
@@ -153,14 +143,8 @@ def infer(
     schema = find_schema(node.op_type, version, node.domain)
     if schema is None:
         return results
-    if problem := inference_hazard(node, operands):
+    if problem := inference_hazard(node):
         raise MalformedError(problem)
-    key = _cache_key(node, version, operands)
-    if key is not None and key in _CACHE:
-        return [
-            make_tensor(name, *kind) if name else None
-            for name, kind in zip(node.output, _CACHE[key], strict=True)
-        ]
     named = [(name, t) for name, t in zip(node.input, operands, strict=False) if t is not None]
     types = {name: kind for name, t in named if (kind := _as_type(t)) is not None}
     if any(name not in types for name, _ in named):  # one is not known at all
@@ -178,13 +162,10 @@ def infer(
         for dim in kind.tensor_type.shape.dim:
             if not 0 <= dim.dim_value <= LARGEST:
                 raise MalformedError(f"a side of its result would be {dim.dim_value}")
-    results = [
+    return [
         from_type(name, kinds[name], {}) if name and name in kinds else result
         for name, result in zip(node.output, results, strict=True)
     ]
-    if key is not None and len(_CACHE) < MOST_CACHED:
-        _CACHE[key] = [(t.elem, t.dims) if t is not None else (0, None) for t in results]
-    return results
 
 
 def unknown_results(node: NodeProto) -> list[Tensor | None]:
@@ -225,92 +206,172 @@ def _onnx_reason(error: Exception) -> str:
     return f"onnx refuses it: {text.partition('Error] ')[2] or text}"[:LONGEST_REASON]
 
 
-def _cache_key(node: NodeProto, version: int, operands: Operands) -> Key | None:
-    """All that the results depend on: operator, attributes, shapes, and values if they are few."""
-    kinds: list[tuple[int, Shape | None, bytes]] = []
-    for operand in operands:
-        if operand is None:
-            kinds.append((0, None, b""))
-            continue
-        value = operand.value
-        if operand.items is not None or operand.dims is None:
-            return None
-        if value is not None and (value.size > MOST_KEY_ELEMENTS or value.dtype == object):
-            return None
-        kinds.append((operand.elem, operand.dims, value.tobytes() if value is not None else b""))
-    attributes = b"".join([a.SerializeToString(deterministic=True) for a in node.attribute])
-    if len(attributes) > MOST_KEY_BYTES:
-        return None
-    used = tuple(bool(name) for name in node.output)
-    return node.domain, node.op_type, version, attributes, tuple(kinds), used
-
-
 # ---------------------------------------------------------------- hazards of onnx's inference
 
 LONGEST_EQUATION = 1000  # characters
 TERM = r"[A-Za-z]*(?:\.\.\.[A-Za-z]*)?"
 EQUATION = re.compile(rf"{TERM}(?:,{TERM})*(?:->{TERM})?")  # others may never end in onnx
-# the operand that has a number for each dimension of the result
-SIZES_OPERAND = {"Expand": 1, "Reshape": 1, "Unsqueeze": 1, "ConstantOfShape": 0, "Col2Im": 1}
 
 
-def inference_hazard(node: NodeProto, operands: Operands) -> str:
-    """A node on which onnx's inference would crash, hang or overflow; empty for all others."""
-    numbers = {a.name: a.i for a in node.attribute}
-    first = operands[0].dims if operands and operands[0] is not None else None
-    rank = len(first) if first is not None else MOST_DIMS
-    if node.op_type == "Split" and "num_outputs" in numbers:
-        return _split_hazard(node, operands, numbers, first)
-    if node.op_type in ("LayerNormalization", "RMSNormalization"):
-        is_fine = -rank <= numbers.get("axis", -1) < max(rank, 1)
-        return "" if is_fine else "its axis is none of its operand's"
-    if node.op_type == "GatherND":
-        is_fine = 0 <= numbers.get("batch_dims", 0) < max(rank, 1)
-        return "" if is_fine else "its operand has fewer dimensions than batch_dims"
-    if node.op_type == "Einsum":
-        texts = [a.s.decode(errors="replace") for a in node.attribute if a.name == "equation"]
-        is_fine = all(
-            len(text) <= LONGEST_EQUATION and EQUATION.fullmatch(text.replace(" ", ""))
-            for text in texts
-        )
-        return "" if is_fine else "its equation is not valid"
-    if node.op_type == "Range":
-        values = [t.value for t in operands if t is not None and t.value is not None]
-        if len(values) == 3 and all(value.size == 1 for value in values):
-            range_length(*values)
-    place = SIZES_OPERAND.get(node.op_type)
-    sizes = operands[place] if place is not None and place < len(operands) else None
-    if sizes is not None and sizes.numel > MOST_DIMS:
-        return f"its result would have more than {MOST_DIMS} dimensions"
+def inference_hazard(node: NodeProto) -> str:
+    """A node on which onnx's inference would crash or hang; empty for all others."""
+    for attribute in node.attribute:
+        if node.op_type == "GatherND" and attribute.name == "batch_dims" and attribute.i < 0:
+            return "its batch_dims are negative"
+        if node.op_type == "Einsum" and attribute.name == "equation":
+            text = attribute.s.decode(errors="replace").replace(" ", "")
+            if len(text) > LONGEST_EQUATION or not EQUATION.fullmatch(text):
+                return "its equation is not valid"
     return ""
 
 
-def _split_hazard(
-    node: NodeProto, operands: Operands, numbers: Mapping[str, int], dims: Shape | None
-) -> str:
-    """Parts by their number are equal but for the last, which is not empty."""
-    parts, axis = len(node.output), numbers.get("axis", 0)
-    if numbers["num_outputs"] != parts:
-        return "num_outputs is not the number of its results"
-    if dims is None or not parts or any(operands[1:]) or not -len(dims) <= axis < len(dims):
-        return ""
-    before_last = -(-dims[axis] // parts) * (parts - 1)
-    return "" if before_last < dims[axis] else f"a size of {dims[axis]} is not split into {parts}"
+# ---------------------------------------------------------------- small values
+
+EVALUATED = frozenset({
+    "Abs", "Add", "And", "ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr",
+    "BitwiseXor", "Cast", "CastLike", "Ceil", "Clip", "Compress", "Concat", "ConstantOfShape",
+    "CumSum", "Div", "Equal", "Exp", "Expand", "EyeLike", "Flatten", "Floor", "Gather",
+    "GatherElements", "GatherND", "Greater", "GreaterOrEqual", "Identity", "IsInf", "IsNaN", "Less",
+    "LessOrEqual", "Log", "Max", "Mean", "Min", "Mod", "Mul", "Neg", "NonZero", "Not", "OneHot",
+    "Or", "Pad", "Pow", "Range", "Reciprocal", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+    "ReduceSum", "Relu", "Reshape", "Resize", "Round", "ScatterElements", "ScatterND", "Sign",
+    "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tile", "TopK", "Transpose", "Trilu",
+    "Unique", "Unsqueeze", "Where", "Xor",
+})  # fmt: skip
+"""Operators that exporters compute shapes with; evaluated where all operands are known."""
+GROWING = frozenset({
+    "ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Reshape", "Resize", "Split", "Tile",
+})  # fmt: skip
+"""Their results may be large, so these must be known to be small."""
 
 
-def range_length(start: Any, limit: Any, delta: Any) -> int:
-    """How many numbers a Range has, of arrays of one element; as onnx divides, without overflow."""
-    first, last, step = (array.ravel()[0] for array in (start, limit, delta))
-    if not step:
-        raise MalformedError("its step is 0")
-    if start.dtype.kind in "iu":
-        count = -((int(first) - int(last)) // int(step))
+def evaluate_node(call: NodeCall, node: NodeProto) -> Sequence[Array | None]:
+    """The values of the node's results; none where they are not known."""
+    if call.domain:
+        return ()
+    if call.op_type in ("Shape", "Size"):
+        return [_shape_value(call)]
+    if call.op_type not in EVALUATED or call.refused or not call.inputs:
+        return ()
+    if any(t.value is None for t in call.inputs) or not all(_may_be_small(call)):
+        return ()
+    parameters = {"log": _log_nothing, "opsets": {"": call.version}, "verbose": 0,
+                  "evaluator_cls": ReferenceEvaluator, "new_ops": None}  # fmt: skip
+    try:
+        with np.errstate(all="ignore", divide="raise"):
+            operator = load_op("", call.op_type, call.version, evaluator_cls=ReferenceEvaluator)
+            results = operator(node, parameters).run(*(t and t.value for t in call.operands))
+    except Exception:  # a value that cannot be computed is not known
+        return ()
+    arrays = map(np.asarray, results)
+    return [array if is_small(array.shape) else None for array in arrays]
+
+
+def _log_nothing(*_: object) -> None:
+    """The reference implementation's log."""
+
+
+def _may_be_small(call: NodeCall) -> list[bool]:
+    """Of each result; one of unknown size comes from small operands, and most do not grow."""
+    return [
+        is_small(t.dims) if t.dims is not None else call.op_type not in GROWING
+        for t in call.outputs
+    ]
+
+
+def _shape_value(call: NodeCall) -> Array | None:
+    """The value of Shape and Size, which need no operand's value."""
+    x = call.get(0)
+    if x is None or not x.is_known or x.items is not None:
+        return None
+    if call.op_type == "Size":
+        return np.asarray(x.numel, np.int64)
+    start, end = call.int_attr("start", 0), call.int_attr("end", len(x.shape))
+    return np.asarray(x.shape[slice(start, end)], np.int64)
+
+
+# ---------------------------------------------------------------- sequences
+
+
+def make_sequence(name: str, items: Items) -> Tensor:
+    tensor = unknown_tensor(name)
+    tensor.items = items
+    return tensor
+
+
+def sequence_result(call: NodeCall, name: str) -> Tensor | None:
+    """The result of an operator on sequences; None where another rule must tell."""
+    x, kind = call.get(0), call.op_type
+    if kind == "OptionalHasElement":
+        return make_tensor(name, BOOL, ())
+    if kind == "SequenceConstruct":
+        return make_sequence(name, call.inputs)
+    if kind == "SequenceEmpty":
+        return make_sequence(name, ())
+    if x is None:
+        return None
+    if kind == "SplitToSequence":
+        return _split(call, x, name)
+    if x.items is None:
+        return None
+    if kind in ("Identity", "Optional", "OptionalGetElement"):
+        return make_sequence(name, x.items)
+    if kind == "SequenceLength":
+        return from_array(name, np.asarray(len(x.items), np.int64))
+    if kind == "SequenceAt":
+        return _item_at(x.items, call.get(1), name)
+    if kind in ("SequenceInsert", "SequenceErase"):
+        return make_sequence(name, _change_items(call, x.items))
+    return _concatenate(call, x.items, name) if kind == "ConcatFromSequence" else None
+
+
+def _index(operand: Tensor | None, default: int) -> int:
+    known = operand.first_value if operand is not None else None
+    return default if known is None else int(known)
+
+
+def _item_at(items: Items, index: Tensor | None, name: str) -> Tensor:
+    """The item at an index; where that is not known, the first."""
+    if not items:
+        return unknown_tensor(name)
+    number = _index(index, 0)
+    item = items[number] if -len(items) <= number < len(items) else items[0]
+    return Tensor(name, item.dims, item.elem, item.dtype, item.value)
+
+
+def _change_items(call: NodeCall, items: Items) -> Items:
+    if call.op_type == "SequenceErase":
+        number = _index(call.get(1), -1) % max(len(items), 1)
+        return items[:number] + items[number + 1 :]
+    number = _index(call.get(2), len(items))
+    return (*items[:number], call.operand(1), *items[number:])
+
+
+def _split(call: NodeCall, x: Tensor, name: str) -> Tensor | None:
+    """Parts along an axis: of known lengths, of one length, or of one element each."""
+    split = call.get(1)
+    if not x.dims or (split is not None and split.value is None):
+        return None
+    axis, keeps = call.int_attr("axis", 0) % len(x.dims), True
+    total = x.dims[axis]
+    if split is not None and split.value is not None and split.value.ndim:
+        lengths = [int(length) for length in split.value.ravel()]
     else:
-        with np.errstate(all="ignore"):
-            span = float(last - first) / float(step)
-        if not isfinite(span):
-            raise MalformedError(f"from {first} to {last} by {step} has no end")
-        count = ceil(span)
-    if count > LARGEST:
-        raise MalformedError(f"it would have more than {LARGEST} elements")
-    return max(count, 0)
+        keeps = split is not None or bool(call.int_attr("keepdims", 1))
+        each = max(_index(split, 1), 1)
+        lengths = [min(each, total - start) for start in range(0, total, each)]
+    before, after = x.dims[:axis], x.dims[axis + 1 :]
+    shapes = [(*before, *((length,) if keeps else ()), *after) for length in lengths]
+    items = [make_tensor(f"{name}[{n}]", x.elem, shape) for n, shape in enumerate(shapes)]
+    return make_sequence(name, tuple(items))
+
+
+def _concatenate(call: NodeCall, items: Items, name: str) -> Tensor | None:
+    if not items or any(item.dims is None for item in items):
+        return None
+    first, is_new = items[0].shape, bool(call.attr("new_axis", 0))
+    if not first and not is_new:
+        return None
+    axis = call.int_attr("axis", 0) % (len(first) + is_new)
+    total = len(items) if is_new else sum(item.shape[axis] for item in items)
+    return make_tensor(name, items[0].elem, (*first[:axis], total, *first[axis + (not is_new) :]))

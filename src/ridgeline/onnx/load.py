@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.onnx.dims import LARGEST, MOST_DIMS, item_type
-from ridgeline.onnx.requirements import require_onnx
+from ridgeline.onnx.dims import LARGEST, MOST_DIMS, tensor_type
 from ridgeline.onnx.skeleton import broken, read_skeleton
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
-EXTERNAL = 1  # TensorProto.DataLocation
 MOST_INPUT_DIMS = 1_000_000  # of all inputs, weights among them
-# operators whose attributes are graphs; graph.py walks them
-WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap", "FlexAttention"})
+
+
+@contextmanager
+def require_onnx() -> Iterator[None]:
+    """Around imports of onnx, or of modules that import it: say how to install it."""
+    try:
+        yield
+    except ImportError as error:
+        raise RidgelineError(
+            f"onnx cannot be imported: {' '.join(str(error).split())}",
+            hint="pip install 'ridgeline[onnx]'",
+        ) from error
 
 
 def load(path: Path) -> ModelProto:
@@ -51,8 +60,10 @@ def _check_message(path: Path, message: Any) -> None:
                 raise broken(path, "a name in it is not text")
         elif field.type == field.TYPE_MESSAGE:
             for inner in [value] if hasattr(value, "ListFields") else value:
-                if field.message_type.name == "TensorProto":
-                    _check_tensor(path, inner)
+                if field.message_type.name == "TensorProto" and (
+                    len(inner.dims) > MOST_DIMS or not all(0 <= d <= LARGEST for d in inner.dims)
+                ):
+                    raise broken(path, f"the tensor {inner.name!r} has impossible dimensions")
                 _check_message(path, inner)
 
 
@@ -61,124 +72,34 @@ def subgraphs_of(attribute: AttributeProto) -> list[GraphProto]:
     return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
 
 
-def _check_tensor(path: Path, tensor: TensorProto) -> None:
-    if len(tensor.dims) > MOST_DIMS or any(not 0 <= d <= LARGEST for d in tensor.dims):
-        raise broken(path, f"the tensor {tensor.name!r} has impossible dimensions")
-    if tensor.data_location != EXTERNAL:
-        return
-    for entry in tensor.external_data:
-        if not isinstance(entry.value, str):
-            raise broken(path, f"where the data of {tensor.name!r} are is not text")
-        if entry.key == "location" and _leaves(entry.value):
-            raise RidgelineError(
-                f"{path}: the data of {tensor.name!r} are said to be at {entry.value!r},"
-                " outside of the model's folder",
-                hint="do not trust this file; external data must lie beside the model",
-            )
-
-
 def _check_inputs(path: Path, graph: GraphProto) -> None:
     total = 0
     for value in graph.input:
-        kind = item_type(value.type)
-        rank = len(kind.shape.dim) if kind is not None else 0
-        if rank > MOST_DIMS:
-            raise broken(path, f"the input {value.name!r} has more than {MOST_DIMS} dimensions")
-        largest = max((dim.dim_value for dim in kind.shape.dim), default=0) if kind else 0
-        if largest > LARGEST:
-            raise broken(path, f"a side of the input {value.name!r} is too large: {largest}")
-        total += rank
-    if total > MOST_INPUT_DIMS:
-        raise broken(path, f"its inputs have more than {MOST_INPUT_DIMS:,} dimensions")
+        kind = tensor_type(value.type)
+        sides = [dim.dim_value for dim in kind.shape.dim] if kind is not None else []
+        total += len(sides)
+        if len(sides) > MOST_DIMS or max(sides, default=0) > LARGEST or total > MOST_INPUT_DIMS:
+            raise broken(path, f"the input {value.name!r} has too many or too large dimensions")
 
 
-def _leaves(location: str) -> bool:
-    """Whether a path of external data could lead out of the model's folder."""
-    posix, windows = PurePosixPath(location), PureWindowsPath(location)
-    return (
-        posix.is_absolute()
-        or windows.is_absolute()
-        or bool(windows.drive)
-        or ".." in posix.parts
-        or ".." in windows.parts
-        or "\0" in location
-    )
-
-
-def own_names(graph: GraphProto) -> set[str]:
-    """Names that a graph has before its first node: inputs and stored tensors."""
-    stored = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
-    return stored | {i.name for i in graph.input}
-
-
-def order_nodes(
-    nodes: Iterable[NodeProto],
-    own: set[str],
-    results: Iterable[str],
-    path: str,
-    *,
-    is_outside: Callable[[str], bool] = lambda name: False,
-) -> list[NodeProto]:
-    """The nodes such that each comes after those it needs; `is_outside` knows names around.
-
-    A cycle, a name that nothing writes and a name that is written twice are errors. Nearly every
-    file is in order already, and then this is one pass.
-    """
-    nodes, own = list(nodes), {"", *own}
-    makers = _find_makers(nodes, own, path)
-    seen, is_ordered = set(own), True
-    for node in nodes:
-        names = needs(node) if node.op_type in WITH_GRAPHS else node.input
-        for name in names:
-            if name in seen or is_outside(name):
-                continue
-            if name not in makers:
-                raise _undefined(path, f"node {_label(node)!r} reads {name!r}, which nothing makes")
-            is_ordered = False
-        seen.update(node.output)
-    for name in results:
-        if name not in seen and not is_outside(name):
-            raise _undefined(path, f"nothing makes the result {name!r}")
-    return nodes if is_ordered else _sort(nodes, makers, path)
-
-
-def _find_makers(nodes: list[NodeProto], own: set[str], path: str) -> dict[str, int]:
-    """The number of the node that writes each name; a name is written once, and is not an input."""
-    makers: dict[str, int] = {}
-    for number, node in enumerate(nodes):
-        for name in filter(None, node.output):
-            if name in makers or name in own:
-                raise RidgelineError(
-                    f"{path}: {name!r} is made more than once, here by node {_label(node)!r}",
-                    hint="every name of an ONNX graph is made once; export the model again",
-                )
-            makers[name] = number
-    return makers
-
-
-def _sort(nodes: list[NodeProto], makers: dict[str, int], path: str) -> list[NodeProto]:
+def order_nodes(nodes: Iterable[NodeProto], path: str) -> list[NodeProto]:
+    """The nodes such that each comes after those it needs; nearly every file is so already."""
+    nodes = list(nodes)
+    makers = {name: number for number, node in enumerate(nodes) for name in node.output if name}
     before = {
         number: {makers[name] for name in needs(node) if name in makers}
         for number, node in enumerate(nodes)
     }
+    if all(max(numbers, default=-1) < number for number, numbers in before.items()):
+        return nodes
     try:
         return [nodes[number] for number in TopologicalSorter(before).static_order()]
     except CycleError as error:
+        node = nodes[error.args[1][0]]
         raise RidgelineError(
-            f"{path}: the graph has a cycle through node {_label(nodes[error.args[1][0]])!r}",
+            f"{path}: the graph has a cycle through node {(node.name or node.op_type)!r}",
             hint="an ONNX graph has none; `onnx.checker.check_model` says more",
         ) from error
-
-
-def _undefined(path: str, problem: str) -> RidgelineError:
-    return RidgelineError(
-        f"{path}: {problem}",
-        hint="there is no input, stored tensor or node of that name; export the model again",
-    )
-
-
-def _label(node: NodeProto) -> str:
-    return node.name or node.op_type
 
 
 def needs(node: NodeProto) -> set[str]:
@@ -192,7 +113,8 @@ def needs(node: NodeProto) -> set[str]:
 
 def _free_names(graph: GraphProto) -> set[str]:
     """Names that a graph takes from around it."""
-    own = own_names(graph)
+    own = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
+    own |= {i.name for i in graph.input}
     used: set[str] = {o.name for o in graph.output}
     for node in graph.node:
         used |= needs(node)

@@ -26,7 +26,7 @@ class Dtype:
 
 
 UNKNOWN = Dtype("unknown", 0)
-FP32, INT32, INT64, STRING, BOOL = 1, 6, 7, 8, 9  # the numbers that rules name
+FP32, INT32, INT64, BOOL = 1, 6, 7, 9  # the numbers that rules name
 _BITS = {  # in the order of TensorProto.DataType; of a string its reference
     "unknown": 0, "fp32": 32, "uint8": 8, "int8": 8, "uint16": 16, "int16": 16, "int32": 32,
     "int64": 64, "string": 64, "bool": 8, "fp16": 16, "fp64": 64, "uint32": 32, "uint64": 64,
@@ -50,7 +50,6 @@ def dtype_of(number: int) -> Dtype:
 _IDENTS = count()
 PHASES = ("input-grad", "weight-grad")
 RANDOM = ("Random", "Bernoulli", "Multinomial")
-ITEM_BYTES, NUMBER_BYTES = 256, 40  # of a Tensor, and of a number in a list
 
 
 def new_ident() -> int:
@@ -70,8 +69,6 @@ class Tensor:
     items: tuple[Tensor, ...] | None = None  # of a sequence
     is_weight: bool = False  # stored in the file
     ident: int = field(default_factory=new_ident)  # the same value under other names
-    each: Tensor | None = None  # the type of an item, of a sequence of unknown length
-    is_external: bool = False  # few elements, but another file has them
 
     @property
     def shape(self) -> Shape:
@@ -119,12 +116,6 @@ class Tensor:
             return None
         return self.value.item()  # type: ignore[no-any-return]  # numpy's item is Any
 
-    @property
-    def held_bytes(self) -> int:
-        """Memory that it takes here: elements that are known, items of a sequence."""
-        held = len(self.items) * ITEM_BYTES if self.items else 0
-        return held + self.value.nbytes if self.value is not None else held
-
     def bytes_of(self, elements: int) -> int:
         """So many elements of this type."""
         return (elements * self.dtype.bits + 7) // 8
@@ -156,12 +147,6 @@ class NodeCall:
     @property
     def op(self) -> str:
         return f"{self.domain or 'onnx'}::{self.op_type}"
-
-    @property
-    def attribute_bytes(self) -> int:
-        """About what its attributes take, as Python's numbers and texts."""
-        values = self.attributes.values()
-        return sum(len(v) * NUMBER_BYTES for v in values if isinstance(v, list | bytes))
 
     def attr(self, name: str, default: Any = None) -> Any:
         value = self.attributes.get(name, default)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, OperatorSetIdProto
 
 MOST_CALLS = 250_000  # inside of functions and loops, whose calls multiply
-MOST_HELD_BYTES = 1 << 28  # of names, attributes, values and sequences likewise
 DEEPEST = 40  # graphs and functions inside each other; real files have a handful
 SCOPES = "pkg.torch.onnx.name_scopes"  # where PyTorch's exporter keeps the modules around a node
 NO_MODULE = "_empty_nn_module_stack"  # the exporter's word for none
@@ -49,10 +48,6 @@ class Scope:
     def add(self, tensor: Tensor) -> None:
         if tensor.name:
             self.values[tensor.name] = tensor
-
-    def is_outside(self, name: str) -> bool:
-        """Whether a graph around this one has the name."""
-        return self.outer is not None and self.outer.find(name) is not None
 
 
 # ---------------------------------------------------------------- paths of nodes
@@ -105,11 +100,10 @@ def _innermost_module(text: str) -> str:
 
 @dataclass(slots=True)
 class Limits:
-    """Small files can make much: functions, loops and sequences inside each other multiply."""
+    """Small files can make much: functions and loops inside each other multiply."""
 
     path: str  # of the file
     calls: int = 0
-    held_bytes: int = 0
     depth: int = 0
 
     @property
@@ -132,24 +126,13 @@ class Limits:
         finally:
             self.depth -= 1
 
-    def add_nested_call(self, nbytes: int) -> None:
-        """A node in a function or a loop, and about the memory that it takes."""
+    def add_nested_call(self) -> None:
+        """A node in a function or a loop."""
         self.calls += 1
         if self.calls > MOST_CALLS:
             raise RidgelineError(
                 f"{self.path}: functions and loops make more than {MOST_CALLS:,} nodes",
                 hint="inside each other they multiply; check the file",
-            )
-        self.add_bytes(nbytes)
-
-    def add_bytes(self, nbytes: int) -> None:
-        """Memory for what is not in the file as often as it is here."""
-        self.held_bytes += nbytes
-        if self.held_bytes > MOST_HELD_BYTES:
-            raise RidgelineError(
-                f"{self.path}: its nodes would take more than {MOST_HELD_BYTES >> 20} MiB of names"
-                " and values",
-                hint="in functions, loops and sequences they multiply; check the file",
             )
 
 
@@ -182,16 +165,6 @@ class Opsets:
             return version or 1
         newest = onnx.defs.onnx_opset_version()
         return version if 1 <= version <= newest else newest
-
-    def notes(self) -> list[str]:
-        """Which version is taken where a file names none, or one that onnx does not have."""
-        version, taken = self.versions.get(""), self.version("")
-        if version == taken:
-            return []
-        problem = "the file does not say its version" if version is None else (
-            f"onnx knows no version {version}"
-        )  # fmt: skip
-        return [f"{problem} of ai.onnx: the newest, {taken}, is taken"]
 
 
 def convert_old_opset(model: ModelProto) -> ModelProto:

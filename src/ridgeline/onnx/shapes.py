@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
 import onnx
@@ -19,16 +19,17 @@ from ridgeline.costs.work import MalformedError, Shape
 from ridgeline.errors import RidgelineError
 from ridgeline.onnx.dims import DimBindings, dim_option
 from ridgeline.onnx.infer import (
+    evaluate_node,
     find_schema,
     from_constant,
     from_type,
     infer,
     make_tensor,
-    range_length,
+    sequence_result,
     unknown_results,
 )
-from ridgeline.onnx.node import BOOL, FP32, INT32, INT64, STRING, NodeCall, Tensor
-from ridgeline.onnx.ops import ML, MS, find_entry
+from ridgeline.onnx.node import BOOL, FP32, INT32, INT64, NodeCall, Tensor
+from ridgeline.onnx.ops import MS, find_entry
 from ridgeline.onnx.ops.products import (
     group_query_sizes,
     multi_head_sizes,
@@ -36,7 +37,6 @@ from ridgeline.onnx.ops.products import (
     qkv_widths,
     transposed_shape,
 )
-from ridgeline.onnx.values import evaluate_node, sequence_result
 
 if TYPE_CHECKING:
     from onnx import NodeProto, OperatorSetIdProto
@@ -81,21 +81,11 @@ def set_results(call: NodeCall, node: NodeProto, context: ShapeContext) -> Resul
     for result, value in zip(results, values, strict=False):
         if result is not None and value is not None:
             _set_value(result, value)
-    if not _all_known(results):
-        _explain_external(call)
     return results
 
 
 def _all_known(results: Sequence[Tensor | None]) -> bool:
     return all(t is None or t.is_known for t in results)
-
-
-def _explain_external(call: NodeCall) -> None:
-    """A shape may depend on values in external data, which are never opened."""
-    names = [t.name for n, t in enumerate(call.inputs) if t.is_external and (n or not t.is_float)]
-    if names and all(t.is_known for t in call.inputs):
-        why = f"the values of {names[0]!r} are in external data, which are never opened"
-        call.refused = call.refused or why
 
 
 def _set_value(result: Tensor, value: Any) -> None:
@@ -155,7 +145,7 @@ def _complete(call: NodeCall, names: list[str], results: Results, context: Shape
     if call.refused or _all_known(results):
         return results
     results = _fill(results, [context.declared.get(name) for name in names], names)
-    number = context.bound.node_number(call.name)
+    number = context.bound.numbers.get(call.name)
     if number is None and _all_known(results):
         return results
     largest = _largest(call, names, number, context)
@@ -206,15 +196,15 @@ def _corrected(call: NodeCall, inferred: Sequence[Tensor | None]) -> Types:
 
 
 def pooled_sizes(call: NodeCall, sizes: Shape) -> Shape:
-    """How many positions a pooling window has along each side, as onnxruntime computes it.
+    """How many positions a window has along each side by `ceil_mode`, as onnxruntime computes it.
 
-    By `ceil_mode` the last window may reach beyond the padding, but does not begin in it.
+    The last window may reach beyond the padding, but does not begin in it.
     """
     axes = len(sizes)
     kernel = call.int_list("kernel_shape")
     strides = call.int_list("strides") or [1] * axes
     dilations = call.int_list("dilations") or [1] * axes
-    auto, is_up = str(call.attr("auto_pad", "NOTSET")), bool(call.int_attr("ceil_mode", 0))
+    auto = str(call.attr("auto_pad", "NOTSET"))
     pads = (call.int_list("pads") if auto == "NOTSET" else []) or [0] * 2 * axes
     positions = []
     for axis, size in enumerate(sizes):
@@ -222,9 +212,8 @@ def pooled_sizes(call: NodeCall, sizes: Shape) -> Shape:
         if auto.startswith("SAME"):
             positions.append(-(-size // stride))
             continue
-        over = start + pads[axis + axes] - dilations[axis] * (kernel[axis] - 1) - 1
-        steps = -(-over // stride) if is_up or over < 0 else over // stride  # -1/2 is 0 in C++
-        positions.append(steps if is_up and steps * stride >= start else steps + 1)
+        steps = -(-(start + pads[axis + axes] - dilations[axis] * (kernel[axis] - 1) - 1) // stride)
+        positions.append(steps if steps * stride >= start else steps + 1)
     return tuple(positions)
 
 
@@ -255,28 +244,10 @@ def _comparison(call: NodeCall) -> Types:
 
 def _range(call: NodeCall) -> Types:
     """onnx takes no operands of shape (1), onnxruntime does."""
-    values = [t.value for t in call.inputs if t.value is not None and t.numel == 1]
-    return [(call.x.elem, (range_length(*values),))] if len(values) == 3 else []
-
-
-def _floats(call: NodeCall) -> Types:
-    return [(FP32, call.x.shape)]
-
-
-def _regression(call: NodeCall) -> Types:
-    rows = call.x.shape[0] if len(call.x.shape) > 1 else 1
-    columns = call.int_attr("targets", call.int_attr("n_targets", 1))
-    return [(FP32, (rows, columns))]
-
-
-def _tree_classes(call: NodeCall) -> Types:
-    rows = call.x.shape[0] if len(call.x.shape) > 1 else 1
-    names, numbers = call.attr("classlabels_strings", []), call.attr("classlabels_int64s", [])
-    classes = len(names) or len(numbers)
-    return [(STRING if names else INT64, (rows,)), (FP32, (rows, classes))]
-
-
-# ---------------------------------------------------------------- onnxruntime's operators
+    start, limit, delta = (t.first_value for t in call.inputs)
+    if start is None or limit is None or delta is None:
+        return []
+    return [(call.x.elem, (max(ceil((limit - start) / delta), 0),))]
 
 
 def _quantised_pair(call: NodeCall) -> Types:
@@ -342,10 +313,6 @@ def _group_query(call: NodeCall) -> Types:
     return [(elem, (s.batch, s.queries, s.heads * s.dim)), present, present, scores]
 
 
-def _half(call: NodeCall) -> Types:
-    return [(call.x.elem, (*call.x.shape[:-1], call.x.shape[-1] // 2))]
-
-
 def _qlinear_concat(call: NodeCall) -> Types:
     """The result's scale and zero point, then each operand with its own."""
     parts = call.inputs[2::3]
@@ -355,28 +322,15 @@ def _qlinear_concat(call: NodeCall) -> Types:
     return [(parts[0].elem, tuple(shape))]
 
 
-def _qlinear_pool(call: NodeCall) -> Types:
-    """As the pools of the standard, which take no integers, or have no channels last."""
-    batch, *sizes = call.x.shape
-    channels = sizes.pop(-1 if call.attr("channels_last", 0) else 0)
-    is_global = call.op_type == "QLinearGlobalAveragePool"
-    out = (1,) * len(sizes) if is_global else pooled_sizes(call, tuple(sizes))
-    last = bool(call.attr("channels_last", 0))
-    return [(call.x.elem, (batch, *out, channels) if last else (batch, channels, *out))]
-
-
-def _quantised_lstm(call: NodeCall) -> Types:
-    """The weights are transposed: (directions, input, 4·hidden)."""
-    (length, batch, _), (directions, hidden, _) = call.x.shape, call.operand(2).shape
-    last = (call.x.elem, (directions, batch, hidden))
-    return [(call.x.elem, (length, directions, batch, hidden)), last, last]
+def _qlinear_global_pool(call: NodeCall) -> Types:
+    return [(call.x.elem, (*call.x.shape[:2], *[1] * len(call.x.shape[2:])))]
 
 
 _SAME_AS_INPUT = (
-    "Gelu FastGelu BiasGelu QuickGelu GroupNorm RotaryEmbedding BiasAdd BiasSoftmax MoE"
-    " SimplifiedLayerNormalization QLinearSigmoid QLinearLeakyRelu QLinearSoftmax"
+    "Gelu FastGelu BiasGelu QuickGelu RotaryEmbedding SimplifiedLayerNormalization QLinearSigmoid"
+    " QLinearLeakyRelu QLinearSoftmax"
 )
-_PRODUCTS = "FusedMatMul TransposeMatMul GemmFastGelu MatMulIntegerToFloat DynamicQuantizeMatMul"
+_PRODUCTS = "FusedMatMul MatMulIntegerToFloat DynamicQuantizeMatMul"
 _STANDARD_IN_MS = (
     "LayerNormalization QuantizeLinear DequantizeLinear GridSample Trilu GatherND Pad Range"
     " Unique MatMulInteger QLinearConv"
@@ -385,22 +339,17 @@ RULES: dict[tuple[str, str], Callable[[NodeCall], Types]] = {
     ("", "SimplifiedLayerNormalization"): _same, ("", "GroupNormalization"): _same,
     ("", "MeanVarianceNormalization"): _same, ("", "GreaterOrEqual"): _comparison,
     ("", "LessOrEqual"): _comparison, ("", "Dropout"): _dropout, ("", "Range"): _range,
-    (ML, "Normalizer"): _floats, (ML, "Scaler"): _floats, (ML, "Imputer"): _same,
-    (ML, "LinearRegressor"): _regression, (ML, "SVMRegressor"): _regression,
-    (ML, "TreeEnsembleRegressor"): _regression, (ML, "TreeEnsembleClassifier"): _tree_classes,
     **{(MS, name): _same for name in _SAME_AS_INPUT.split()},
     **{(MS, name): _matmul for name in _PRODUCTS.split()},
     (MS, "QLinearAdd"): _quantised_pair, (MS, "QLinearMul"): _quantised_pair,
-    (MS, "SkipGroupNorm"): lambda call: [_like(call.x), _like(call.x)],
     (MS, "QGemm"): _qgemm, (MS, "MatMulNBits"): _n_bits,
     (MS, "SkipLayerNormalization"): _skip_norm,
     (MS, "SkipSimplifiedLayerNormalization"): _skip_norm,
     (MS, "EmbedLayerNormalization"): _embed_norm,
     (MS, "Attention"): _attention, (MS, "QAttention"): _attention,
     (MS, "MultiHeadAttention"): _multi_head, (MS, "GroupQueryAttention"): _group_query,
-    (MS, "BiasSplitGelu"): _half, (MS, "QLinearConcat"): _qlinear_concat,
-    (MS, "QLinearAveragePool"): _qlinear_pool, (MS, "QLinearGlobalAveragePool"): _qlinear_pool,
-    (MS, "DynamicQuantizeLSTM"): _quantised_lstm,
+    (MS, "QLinearConcat"): _qlinear_concat,
+    (MS, "QLinearGlobalAveragePool"): _qlinear_global_pool,
 }  # fmt: skip
 STANDARD_FORM = {  # the same operands and attributes, so onnx's own inference serves
     "FusedConv": "Conv", "FusedGemm": "Gemm",
@@ -432,41 +381,30 @@ KEEP_SOME = frozenset({"NonZero", "NonMaxSuppression", "Compress", "Unique"})
 
 
 def _kept_types(call: NodeCall, number: int | None) -> Types:
+    """The results of so many items, or of as many as there can be."""
     x = call.get(0)
     if call.op_type not in KEEP_SOME or x is None or not x.is_known:
         return []
-    limit = _kept_limit(call, x)
-    if number is not None and number > limit:
-        raise RidgelineError(
-            f"{call.op_type} {call.name!r} keeps {limit} at most, not {number}",
-            hint=f"give a number up to {limit}, or none: then that is counted",
-        )
-    count = limit if number is None else number
-    if call.op_type == "NonZero":
-        return [(INT64, (len(x.shape), count))]
+    axis, shape = call.attr("axis"), list(x.shape)
+    whole = x.numel if axis is None else shape[axis]
     if call.op_type == "NonMaxSuppression":
-        return [(INT64, (count, 3))]
-    shape = [count]
-    if call.attr("axis") is not None:
-        shape = list(x.shape)
-        shape[call.int_attr("axis", 0)] = count
-    whole = _along_axis(call, x)
-    return [(x.elem, tuple(shape)), (INT64, (count,)), (INT64, (whole,)), (INT64, (count,))]
-
-
-def _kept_limit(call: NodeCall, x: Tensor) -> int:
-    """How much an operator keeps at most."""
-    if call.op_type == "NonMaxSuppression":
-        each, limit = x.shape[1], call.get(2)
+        boxes, limit = x.shape[1], call.get(2)
         if limit is not None and limit.first_value is not None:
-            each = min(each, max(int(limit.first_value), 0))
-        return prod(call.operand(1).shape[:2]) * each
+            boxes = min(boxes, max(int(limit.first_value), 0))
+        whole = prod(call.operand(1).shape[:2]) * boxes
     if call.op_type == "Compress":
-        return min(_along_axis(call, x), call.operand(1).numel)
-    if call.op_type == "Unique":
-        return _along_axis(call, x)
-    return x.numel
-
-
-def _along_axis(call: NodeCall, x: Tensor) -> int:
-    return x.numel if call.attr("axis") is None else x.shape[call.int_attr("axis", 0)]
+        whole = min(whole, call.operand(1).numel)
+    if number is not None and number > whole:
+        raise RidgelineError(
+            f"{call.op_type} {call.name!r} keeps {whole} at most, not {number}",
+            hint=f"give a number up to {whole}, or none: then that is counted",
+        )
+    kept = whole if number is None else number
+    if call.op_type == "NonZero":
+        return [(INT64, (len(x.shape), kept))]
+    if call.op_type == "NonMaxSuppression":
+        return [(INT64, (kept, 3))]
+    if axis is not None:
+        shape[axis] = kept
+    values = (x.elem, tuple(shape) if axis is not None else (kept,))
+    return [values, (INT64, (kept,)), (INT64, (whole,)), (INT64, (kept,))]

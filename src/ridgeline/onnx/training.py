@@ -12,11 +12,9 @@ body times the trip count.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
-from functools import reduce
 from math import prod
-from operator import or_
 from typing import NamedTuple
 
 from ridgeline.costs.norm import (
@@ -30,9 +28,8 @@ from ridgeline.costs.norm import (
 )
 from ridgeline.costs.pointwise import PER_ELEMENT
 from ridgeline.costs.work import Each, Work
-from ridgeline.onnx.node import UNKNOWN, NodeCall, Tensor
+from ridgeline.onnx.node import UNKNOWN, Constants, NodeCall, Tensor
 from ridgeline.onnx.node_cost import FREE_KINDS, NodeCost, Stored
-from ridgeline.onnx.ops import MS
 from ridgeline.onnx.ops.elementwise import has_batch_statistics
 
 NOTE = (
@@ -43,12 +40,10 @@ NO_GRADIENT_NOTE = (
     "nothing in this file has a gradient, as no floating-point parameter leads to a floating-point"
     " result: there is no backward pass"
 )
-NEEDED, MOVING = 1, 2  # the gradient is needed; the value depends on the graph's inputs
-WEIGHT, ACTIVATION = NEEDED, NEEDED | MOVING  # where a gradient goes; 0: it is not needed
-INPUT_GRAD, WEIGHT_GRAD = "input-grad", "weight-grad"
+PHASES = INPUT_GRAD, WEIGHT_GRAD = "input-grad", "weight-grad"
 WITHOUT_GRADIENT = ("RandomNormalLike", "RandomUniformLike", "EyeLike", "Hardmax")
 Parts = dict[str, Work]  # by phase
-Sides = tuple[int, ...]  # for each operand where its gradient goes
+Sides = tuple[str, ...]  # for each operand the phase of its gradient; empty where it has none
 Links = Sequence[tuple[int, int]]
 MOST_OPERANDS = 16  # that rules look at
 
@@ -62,123 +57,94 @@ class Gradient(NamedTuple):
     work: Work | None
 
 
-# ---------------------------------------------------------------- which values need a gradient
+# ---------------------------------------------------------------- which values have a gradient
 
 
 def find_gradients(
     rows: list[NodeCost], stored: Stored, outputs: Iterable[Tensor], links: Links
 ) -> list[Gradient]:
-    """The gradients of all nodes, last first. `links` are values that loops make others of."""
-    graph = _Backward(rows, stored.trained, outputs, links)
+    """The gradients of all nodes, last first. `links` are values that loops make others of.
+
+    The gradient of a value goes on to the input, or to weights where weights alone make the value.
+    """
+    constants = Constants(row.call for row in rows)
+    needed = _find_needed(rows, stored.trained, links)
+    roots = {t.ident for t in outputs} & needed
+    # no output may have a gradient, as the index of the largest logit: then all values get one
+    reached = _find_reached(rows, needed, roots or needed, links)
+    active = [row for row in rows if _is_active(row.call, needed, reached)]
+    uses = Counter(roots)  # how many gradients each value gets
+    for row in active:
+        for tensor in row.call.inputs:
+            uses[tensor.ident] += row.repeats * (tensor.ident in needed)
+    continued = {a for a, b in links if b in reached}
     gradients: list[Gradient] = []
-    for row in reversed(rows):
-        if graph.is_active(row):
-            gradients += graph.sums(row)
-            gradients += _row_gradients(row, graph.operand_sides(row))
-    for ident, tensor in stored.params.items():  # so are those of a weight that several nodes use
-        if (more := graph.uses[ident] - 1) > 0:
+    for row in reversed(active):
+        for out in _differentiable(row.call):  # gradients of a value that several nodes use
+            more = uses[out.ident] + row.repeats * (out.ident in continued) - row.repeats
+            if more > 0 and out.is_known:
+                phase = WEIGHT_GRAD if out in constants else INPUT_GRAD
+                gradients.append(
+                    Gradient(replace(row, repeats=1), phase, row.call, _sum_of(out, more))
+                )
+        sides = tuple(_phase_of(tensor, needed, constants) for tensor in row.call.operands)
+        gradients += _row_gradients(row, sides)
+    for ident, tensor in stored.params.items():  # and of a weight
+        if (more := uses[ident] - 1) > 0:
             call = NodeCall("", "Add", "", 0, {}, (tensor,), (tensor,))
             row = NodeCost(stored.used_by[ident], "pointwise", call, None)
             gradients.append(Gradient(row, WEIGHT_GRAD, call, _sum_of(tensor, more)))
     return gradients
 
 
-class _Backward:
-    """Which values need a gradient and get one; how many gradients each value gets."""
-
-    def __init__(
-        self, rows: list[NodeCost], trained: Iterable[int], outputs: Iterable[Tensor], links: Links
-    ) -> None:
-        self.rows, self.links = rows, links
-        self.sides = dict.fromkeys(trained, WEIGHT)
-        while self._pass_forward() and links:  # what a loop's state needs may come from its end
-            pass
-        roots = {i for t in outputs for i in self._idents(t) if self.sides.get(i, 0) & NEEDED}
-        self.is_strict = bool(roots)  # else no output has one, as the index of the largest logit
-        self.reached = set(roots)
-        while self._pass_backward() and links:
-            pass
-        self.uses = Counter(roots)
-        for row in filter(self.is_active, rows):
-            for tensor in self._differentiated(row):
-                self.uses.update(dict.fromkeys(self._idents(tensor), row.repeats))
-        self.continued = {a for a, b in links if b in self.reached}
-
-    def _pass_forward(self) -> bool:
-        """Where the gradient of each result goes; whether anything is new."""
-        before = sum(self.sides.values()) + len(self.sides)
-        for row in self.rows:
-            side = self._common_side(row)
-            for out in row.call.outputs:
-                if not out.is_weight:
-                    has_one = bool(side & NEEDED) and _can_have_gradient(row.call, out)
-                    self._add(out.ident, side if has_one else side & MOVING)
-        for a, b in self.links:
-            self._add(b, self.sides.get(a, MOVING))
-        return sum(self.sides.values()) + len(self.sides) != before
-
-    def _add(self, ident: int, side: int) -> None:
-        self.sides[ident] = self.sides.get(ident, 0) | side
-
-    def _pass_backward(self) -> bool:
-        """Which values a gradient reaches; whether anything is new."""
-        before = len(self.reached)
-        for row in filter(self.is_active, reversed(self.rows)):
-            for tensor in self._differentiated(row):
-                self.reached.update(self._idents(tensor))
-        self.reached.update(a for a, b in self.links if b in self.reached)
-        return len(self.reached) != before
-
-    def _idents(self, tensor: Tensor) -> list[int]:
-        """A sequence that no node has made, as SequenceMap's, is its items."""
-        if tensor.items and tensor.ident not in self.sides:
-            return [ident for item in tensor.items for ident in self._idents(item)]
-        return [tensor.ident]
-
-    def _side(self, tensor: Tensor | None) -> int:
-        """A value that is known beforehand, or stored, is the same in every step."""
-        if tensor is None:
-            return 0
-        if tensor.value is not None or tensor.is_weight:
-            return self.sides.get(tensor.ident, 0) & NEEDED
-        return reduce(or_, (self.sides.get(ident, MOVING) for ident in self._idents(tensor)), 0)
-
-    def _common_side(self, row: NodeCost) -> int:
-        return reduce(or_, map(self._side, row.call.inputs), 0)
-
-    def operand_sides(self, row: NodeCost) -> Sides:
-        sides = map(self._side, row.call.operands)
-        return tuple(side if side & NEEDED else 0 for side in sides)
-
-    def _differentiated(self, row: NodeCost) -> list[Tensor]:
-        """The operands that get a gradient."""
-        return [t for t in row.call.operands if t is not None and self._side(t) & NEEDED]
-
-    def results(self, row: NodeCost) -> list[Tensor]:
-        """Those that need a gradient."""
-        if not self._common_side(row) & NEEDED:
-            return []
-        return [t for t in row.call.outputs
-                if not t.is_weight and _can_have_gradient(row.call, t)]  # fmt: skip
-
-    def is_active(self, row: NodeCost) -> bool:
-        results = self.results(row)
-        return any(not self.is_strict or out.ident in self.reached for out in results)
-
-    def sums(self, row: NodeCost) -> Iterator[Gradient]:
-        """Gradients of a value that several nodes use are added."""
-        phase = _phase(self._common_side(row))
-        for out in self.results(row):
-            more = self.uses[out.ident] + row.repeats * (out.ident in self.continued) - row.repeats
-            if more > 0 and out.is_known:
-                yield Gradient(replace(row, repeats=1), phase, row.call, _sum_of(out, more))
+def _find_needed(rows: Sequence[NodeCost], trained: Iterable[int], links: Links) -> set[int]:
+    """The values that trained weights lead to; what a loop's state needs may come from its end."""
+    needed, before = set(trained), -1
+    while len(needed) != before:
+        before = len(needed)
+        for row in rows:
+            if any(tensor.ident in needed for tensor in row.call.inputs):
+                needed.update(out.ident for out in _differentiable(row.call))
+        needed.update(b for a, b in links if a in needed)
+    return needed
 
 
-def _can_have_gradient(call: NodeCall, out: Tensor) -> bool:
-    """Not integers, nor a result that only takes a shape; perhaps one of an unknown type."""
+def _find_reached(
+    rows: Sequence[NodeCost], needed: Set[int], roots: Set[int], links: Links
+) -> set[int]:
+    """The values that a gradient reaches from the outputs."""
+    reached, before = set(roots), -1
+    while len(reached) != before:
+        before = len(reached)
+        for row in reversed(rows):
+            if _is_active(row.call, needed, reached):
+                reached.update(t.ident for t in row.call.inputs if t.ident in needed)
+        reached.update(a for a, b in links if b in reached)
+    return reached
+
+
+def _is_active(call: NodeCall, needed: Set[int], reached: Set[int]) -> bool:
+    """Whether a node has an operand that needs a gradient, and a result that gets one."""
+    return any(t.ident in needed for t in call.inputs) and any(
+        out.ident in reached for out in _differentiable(call)
+    )
+
+
+def _differentiable(call: NodeCall) -> list[Tensor]:
+    """The results but integers and those that only take a shape; perhaps of an unknown type."""
     if call.op_type in WITHOUT_GRADIENT:
-        return False
-    return out.is_float or out.items is not None or out.dtype is UNKNOWN
+        return []
+    return [
+        out
+        for out in call.outputs
+        if not out.is_weight and (out.is_float or out.items is not None or out.dtype is UNKNOWN)
+    ]
+
+
+def _phase_of(tensor: Tensor | None, needed: Set[int], constants: Constants) -> str:
+    if tensor is None or tensor.ident not in needed:
+        return ""
+    return WEIGHT_GRAD if tensor in constants else INPUT_GRAD
 
 
 def _sum_of(tensor: Tensor, more: int) -> Work:
@@ -191,7 +157,7 @@ def _row_gradients(row: NodeCost, sides: Sides) -> Iterator[Gradient]:
         yield Gradient(row, INPUT_GRAD, row.call, None)
     elif row.kind not in FREE_KINDS:
         rule = _norm if row.call.op_type in NORMS else RULES.get(row.kind, _as_forward)
-        for phase, work in rule(row.call, row.work, (*sides, *[0] * MOST_OPERANDS)).items():
+        for phase, work in rule(row.call, row.work, (*sides, *[""] * MOST_OPERANDS)).items():
             yield Gradient(row, phase, row.call, work)
 
 
@@ -227,23 +193,17 @@ NORMS = {  # FLOPs an element of the input's gradient, and of the weight's and b
     "SkipSimplifiedLayerNormalization": (RMS_NORM_BACKWARD[0] + 1, RMS_NORM_BACKWARD[1]),
 }  # fmt: skip
 MAY_HAVE_A_WEIGHT = ("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
-SECOND_FACTOR = {"QLinearConv": 3, "QLinearMatMul": 3, "QGemm": 3}  # else operand 1
-
-
-def _phase(side: int) -> str:
-    """The phase that a gradient belongs to by where it goes."""
-    return WEIGHT_GRAD if side == WEIGHT else INPUT_GRAD
 
 
 def _main_phase(sides: Sides) -> str:
     """Of a node whose gradients are one row: on through the graph if any is."""
-    return INPUT_GRAD if ACTIVATION in sides else WEIGHT_GRAD
+    return INPUT_GRAD if INPUT_GRAD in sides else WEIGHT_GRAD
 
 
-def _nbytes(call: NodeCall, sides: Sides, *among: int) -> int:
-    """Of the operands whose gradients go to one of these sides."""
+def _gradient_bytes(call: NodeCall, sides: Sides, *phases: str) -> int:
+    """Of the operands whose gradients belong to one of these phases, by default to any."""
     sided = zip(call.operands, sides, strict=False)
-    return sum(t.nbytes for t, side in sided if t is not None and side in among)
+    return sum(t.nbytes for t, side in sided if t is not None and side in (phases or PHASES))
 
 
 def _read_bytes(call: NodeCall, work: Work) -> int:
@@ -251,23 +211,21 @@ def _read_bytes(call: NodeCall, work: Work) -> int:
     return call.read_bytes if work.read_bytes is None else work.read_bytes
 
 
-def _put(parts: Parts, side: int, work: Work) -> None:
-    """Add work to the phase that a side belongs to; one row for each phase."""
-    phase = _phase(side)
+def _put(parts: Parts, phase: str, work: Work) -> None:
+    """Add work to a phase; one row for each phase."""
     have = parts.get(phase)
     if have is None:
         parts[phase] = work
         return
     if work.macs and not have.macs:  # the formula is that of the products
         have, work = work, have
-    parts[phase] = Work(
+    parts[phase] = replace(
+        have,
         macs=have.macs + work.macs,
         other_flops=have.other_flops + work.other_flops,
         transcendentals=have.transcendentals + work.transcendentals,
         read_bytes=(have.read_bytes or 0) + (work.read_bytes or 0),
         written_bytes=(have.written_bytes or 0) + (work.written_bytes or 0),
-        factor=have.factor,
-        terms=have.terms,
         more=have.more + (work.parts if bool(have.macs) == bool(work.macs) else ()),
     )
 
@@ -276,9 +234,7 @@ def _product(call: NodeCall, work: Work, sides: Sides) -> Parts:
     """Each operand's gradient repeats the forward's products; a bias's is a sum of the result's."""
     if not work.macs:
         return _as_forward(call, work, sides)
-    is_einsum = call.op_type == "Einsum"
-    second = SECOND_FACTOR.get(call.op_type, 1)
-    factors = range(len(call.operands)) if is_einsum else (0, second)
+    factors = range(len(call.operands) if call.op_type == "Einsum" else 2)
     parts, grad = Parts(), call.out.nbytes
     for number, tensor in enumerate(call.operands):
         side = sides[number]
@@ -297,33 +253,18 @@ def _product(call: NodeCall, work: Work, sides: Sides) -> Parts:
 
 
 def _attention(call: NodeCall, work: Work, sides: Sides) -> Parts:
-    """Four products for the forward's two; then those of the projection, where there is one."""
-    projects = call.domain == MS and call.op_type in ("Attention", "QAttention")
-    weight, bias = call.get(1), call.get(2)
-    projected = call.x.numel * weight.shape[1] if projects and weight is not None else 0
-    parts = {
+    """Four products for the forward's two, all in one row; those of a projection likewise."""
+    return {
         INPUT_GRAD: replace(
             work,
-            macs=2 * (work.macs - projected) + projected * bool(sides[0]),
+            macs=2 * work.macs,
             transcendentals=0,
             read_bytes=_read_bytes(call, work) + 2 * call.out.nbytes,
-            written_bytes=_nbytes(call, sides, ACTIVATION),
+            written_bytes=_gradient_bytes(call, sides),
             factor=2 * work.factor,
-            more=work.more if sides[0] else (),
+            more=tuple((2 * factor, terms) for factor, terms in work.more),
         )
     }
-    if projected and weight is not None and sides[1]:
-        parts[WEIGHT_GRAD] = Work(
-            macs=projected,
-            read_bytes=call.x.nbytes + call.out.nbytes,
-            written_bytes=weight.nbytes,
-            factor=2,
-            terms=work.more[0][1],
-        )
-    if projected and bias is not None and sides[2]:
-        sums = projected // max(call.x.shape[-1], 1)
-        _put(parts, sides[2], Work.per_element(sums, 1, read_bytes=0, written_bytes=bias.nbytes))
-    return parts
 
 
 def _recurrent(call: NodeCall, work: Work, sides: Sides) -> Parts:
@@ -347,11 +288,11 @@ def _recurrent(call: NodeCall, work: Work, sides: Sides) -> Parts:
             terms=(("macs", macs),),
         )
     }
-    if WEIGHT in sides:
+    if WEIGHT_GRAD in sides:
         parts[WEIGHT_GRAD] = Work(
             macs=work.macs,
             read_bytes=call.x.nbytes + 2 * call.written_bytes,
-            written_bytes=_nbytes(call, sides, WEIGHT),
+            written_bytes=_gradient_bytes(call, sides, WEIGHT_GRAD),
             factor=2,
             terms=work.terms,
         )
@@ -364,12 +305,12 @@ def _norm(call: NodeCall, work: Work, sides: Sides) -> Parts:
     apply += call.op_type in MAY_HAVE_A_WEIGHT and call.has(1)
     if call.op_type == "BatchNormalization" and has_batch_statistics(call):
         apply, sums = BATCH_NORM_TRAINING_BACKWARD
-    weight_bytes = _nbytes(call, sides, WEIGHT)
+    weight_bytes = _gradient_bytes(call, sides, WEIGHT_GRAD)
     return norm_backward(
         (apply, sums),
         call.x,
         wants_input=bool(sides[0]),
-        wants_weight=WEIGHT in sides,
+        wants_weight=WEIGHT_GRAD in sides,
         read_bytes=2 * call.x.nbytes + weight_bytes,
         weight_bytes=weight_bytes,
     )
@@ -380,7 +321,7 @@ def _gather(call: NodeCall, work: Work, sides: Sides) -> Parts:
     indices = call.get(1)
     read = call.out.nbytes + (indices.nbytes if indices is not None else 0)
     added = Work.per_element(call.out.numel, 1, read_bytes=read, written_bytes=call.x.nbytes)
-    return {_phase(sides[0]): added}
+    return {sides[0]: added}
 
 
 def _pool(call: NodeCall, work: Work, sides: Sides) -> Parts:
@@ -410,7 +351,7 @@ def _pointwise(call: NodeCall, work: Work, sides: Sides) -> Parts:
             flops,
             transcendentals=one * n,
             read_bytes=2 * call.out.nbytes,
-            written_bytes=_nbytes(call, sides, WEIGHT, ACTIVATION),
+            written_bytes=_gradient_bytes(call, sides),
         )
     }
 
@@ -446,8 +387,7 @@ def _as_forward(call: NodeCall, work: Work, sides: Sides) -> Parts:
     if call.op_type in FREE:
         return {}
     read = _read_bytes(call, work) + call.out.nbytes
-    written = _nbytes(call, sides, WEIGHT, ACTIVATION)
-    return {_main_phase(sides): work.with_bytes(read=read, written=written)}
+    return {_main_phase(sides): work.with_bytes(read=read, written=_gradient_bytes(call, sides))}
 
 
 RULES: dict[str, Callable[[NodeCall, Work, Sides], Parts]] = {

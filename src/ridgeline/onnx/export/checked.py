@@ -5,7 +5,6 @@ The checks are onnx.checker, and onnxruntime beside torch on the same input, at 
 
 from __future__ import annotations
 
-import inspect
 import io
 import logging
 import os
@@ -14,10 +13,8 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, replace
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -60,12 +57,10 @@ PRIVATE = "pkg.torch.onnx.stack_trace"  # names folders of the machine that made
 SEED = 0
 TOLERANCE = 1e-3  # of the largest value of an output: fp32 in another order stays far below it
 NO_CHECK = "--no-check (in Python check=False) writes the file as it is"
+STATIC = "--static (in Python static=True) makes all dimensions numbers"
+DEBUG = "--debug shows where it happened"
+LONGEST_REASON = 300  # characters of an error of onnx or onnxruntime, from its end
 FATAL_ONLY = 4  # of onnxruntime's log; its errors are reported here
-# what onnxruntime puts before the reason: a code, the node, a line of its source
-BEFORE_REASON = re.compile(
-    r"^\[ONNXRuntimeError\] : \d+ : \w+ : |^.*Status Message: |^/\S+\.(cc|h):\d+ ", re.DOTALL
-)
-LONGEST_REASON = 300  # characters
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 RANDOM = {"Dropout", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike",
           "Bernoulli", "Multinomial"}  # fmt: skip
@@ -79,12 +74,14 @@ FORWARD_ONLY = (
 def export_model(
     model: ExportModel, settings: ExportSettings, path: Path, on_progress: OnProgress
 ) -> Exported:
-    """Write `model` to `path`: by the newer exporter, else by the older one; static if need be."""
+    """Write `model` to `path`: by the newer exporter, else by the older one."""
     check_opset(settings)
-    with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they are
-        torch.manual_seed(SEED)
+    with torch.random.fork_rng(devices=[]), _unfused_attention():
+        torch.manual_seed(SEED)  # the caller's random numbers stay as they are
         on_progress("building the model")
-        return _Export(model, model.build(), settings, path, on_progress).run()
+        module = model.build()
+        axes = {} if settings.is_static else find_open_axes(module, model)
+        return _Export(model, module, axes, settings, path, on_progress).run()
 
 
 def exporters_for(module: nn.Module, mode: str, opset: int | None) -> tuple[str, ...]:
@@ -103,93 +100,53 @@ class _Export:
 
     model: ExportModel
     module: nn.Module
+    axes: Axes
     settings: ExportSettings
     path: Path
     on_progress: OnProgress
 
     def run(self) -> Exported:
-        axes = {} if self.settings.is_static else find_open_axes(self.module, self.model)
-        example = make_call(self.module, self.model.feed(self._traced_batch, None))
+        """By the first exporter that works; why others did not is a note."""
+        model, names = self.model, names_in(self.axes)
+        notes = [] if self.settings.is_static or names else [FIXED_BATCH]
+        example = make_call(self.module, model.feed(self._traced_batch, None))
         outputs = list(run(self.module, example))
         if not outputs:
             raise RidgelineError(
-                f"{self.model.name} returns no tensor",
+                f"{model.name} returns no tensor",
                 hint="its forward has to return a tensor, or a list or dictionary of tensors",
             )
-        exporters = exporters_for(self.module, self.model.mode, self.settings.opset)
-        failures: dict[str, Exception] = {}
-        for open_axes, exporter in product([axes, {}] if names_in(axes) else [{}], exporters):
-            names = names_in(open_axes)
-            attempt = f"{WORDS[exporter]}, {' and '.join(names) + ' open' if names else 'static'}"
+        failure: Exception | None = None
+        for exporter in exporters_for(self.module, model.mode, self.settings.opset):
             try:
-                self.on_progress(f"exporting: {attempt}")
-                graph = trace(
-                    exporter, self.module, example, open_axes,
-                    outputs=outputs, opset=self.settings.opset, mode=self.model.mode,
-                )  # fmt: skip
-                self.on_progress("writing")
-                write(graph, self.path, inline_bytes=self.settings.inline_bytes)
-                checks, notes = self._check(graph, open_axes)
+                exported = self._try(exporter, example, outputs)
             except Exception as error:  # torch's exporters raise anything; the next may work
-                failures[attempt] = error
+                failure = error
+                notes.append(f"not by {WORDS[exporter]}: {_first_reason(error)}")
                 continue
-            notes = [*self._notes(axes, failures), *notes]
-            return self._result(graph, exporter, checks, tuple(notes))
-        tried = "; ".join(describe_failures(failures))
-        hints = [error.hint for error in failures.values() if isinstance(error, RidgelineError)]
-        hint = hints[-1] if hints else "--debug shows where it happened"
-        problem = f"{self.model.name} cannot be exported: {tried}"
-        raise RidgelineError(problem, hint=hint) from next(iter(failures.values()))
+            notes += [FORWARD_ONLY] if model.mode == "train" else []
+            return replace(exported, notes=(*notes, *exported.notes))
+        hints = [failure.hint if isinstance(failure, RidgelineError) else DEBUG]
+        problem = f"{model.name} cannot be exported: {'; '.join(notes)}"
+        raise RidgelineError(
+            problem, hint="; ".join([*[STATIC] * bool(names), *hints])
+        ) from failure
 
-    @property
-    def _traced_batch(self) -> int:
-        is_static = self.settings.is_static
-        return self.model.batch_size if is_static else self.model.traced_batch
-
-    def _check(self, graph: onnx_ir.Model, axes: Axes) -> tuple[tuple[CheckResult, ...], list[str]]:
-        if not self.settings.is_checked:
-            return (), ["not checked"]
-        self.on_progress("onnx.checker")
-        check_valid(self.path)
-        random = sorted({node.op_type for node in graph.graph} & RANDOM)
-        if self.model.mode == "train" and random:
-            return (), [f"not compared with torch: {', '.join(random)} draws random numbers"]
-        session, results = Session(self.path), []
-        for batch_size, tokens in self._sizes_to_check(axes):
-            self.on_progress(f"onnxruntime and torch, batch {batch_size}")
-            call = make_call(self.module, self.model.feed(batch_size, tokens))
-            expected, outputs = run(self.module, call), session.run(call.tensors())
-            seq_len = tokens or self.model.seq_len
-            checked = compare_outputs(expected, outputs, batch_size=batch_size, seq_len=seq_len)
-            results.append(checked)
-        return tuple(results), []
-
-    def _sizes_to_check(self, axes: Axes) -> list[tuple[int, int | None]]:
-        """Batch and tokens: as requested, and where they are open others that were not traced."""
-        names = names_in(axes)
-        if BATCH not in names:
-            return [(self._traced_batch, None)]
-        other = self.model.other_seq_len if SEQUENCE in names else None
-        return [(self.model.batch_size, None), (self.model.batch_size + 2, other)]
-
-    def _notes(self, axes: Axes, failures: Mapping[str, Exception]) -> list[str]:
-        is_fixed = not self.settings.is_static and not names_in(axes)
-        notes = [FIXED_BATCH] if is_fixed else []
-        notes += describe_failures(failures)
-        return [*notes, FORWARD_ONLY] if self.model.mode == "train" else notes
-
-    def _result(
-        self,
-        graph: onnx_ir.Model,
-        exporter: str,
-        checks: tuple[CheckResult, ...],
-        notes: tuple[str, ...],
-    ) -> Exported:
+    def _try(self, exporter: str, example: Call, outputs: list[str]) -> Exported:
+        """The file by one exporter, checked."""
+        self.on_progress(f"exporting by {WORDS[exporter]}")
+        opset, mode = self.settings.opset, self.model.mode
+        graph = trace(
+            exporter, self.module, example, self.axes, outputs=outputs, opset=opset, mode=mode
+        )
+        self.on_progress("writing")
+        write(graph, self.path, inline_bytes=self.settings.inline_bytes)
+        checks, notes = self._check(graph)
         data = data_file(self.path)
         return Exported(
             model=self.model.name,
             path=self.path,
-            mode=self.model.mode,
+            mode=mode,
             exporter=exporter,
             opset=int(graph.opset_imports[""]),
             nodes=sum(1 for _ in graph.graph),
@@ -201,13 +158,40 @@ class _Export:
             notes=notes,
         )
 
+    def _check(self, graph: onnx_ir.Model) -> tuple[tuple[CheckResult, ...], tuple[str, ...]]:
+        """Run the file beside torch; the differences, and why there are none."""
+        import onnx
 
-def describe_failures(failures: Mapping[str, Exception]) -> list[str]:
-    """The attempts that failed, those of one reason together."""
-    attempts: dict[str, list[str]] = {}
-    for attempt, error in failures.items():
-        attempts.setdefault(_first_reason(error), []).append(attempt)
-    return [f"not by {'; '.join(names)}: {reason}" for reason, names in attempts.items()]
+        if not self.settings.is_checked:
+            return (), ("not checked",)
+        self.on_progress("onnx.checker")
+        with _refusals("onnx.checker refuses the file"):
+            onnx.checker.check_model(str(self.path), full_check=True)
+        random = sorted({node.op_type for node in graph.graph} & RANDOM)
+        if self.model.mode == "train" and random:
+            return (), (f"not compared with torch: {', '.join(random)} draws random numbers",)
+        session, results = Session(self.path), []
+        for batch_size, tokens in self._sizes_to_check():
+            self.on_progress(f"onnxruntime and torch, batch {batch_size}")
+            call = make_call(self.module, self.model.feed(batch_size, tokens))
+            expected, outputs = run(self.module, call), session.run(call.tensors())
+            seq_len = tokens or self.model.seq_len
+            compared = compare_outputs(expected, outputs, batch_size=batch_size, seq_len=seq_len)
+            results.append(compared)
+        return tuple(results), ()
+
+    @property
+    def _traced_batch(self) -> int:
+        is_static = self.settings.is_static
+        return self.model.batch_size if is_static else self.model.traced_batch
+
+    def _sizes_to_check(self) -> list[tuple[int, int | None]]:
+        """Batch and tokens: as requested, and where they are open others that were not traced."""
+        names = names_in(self.axes)
+        if BATCH not in names:
+            return [(self._traced_batch, None)]
+        other = self.model.other_seq_len if SEQUENCE in names else None
+        return [(self.model.batch_size, None), (self.model.batch_size + 2, other)]
 
 
 def _first_reason(error: BaseException) -> str:
@@ -238,8 +222,12 @@ def trace(
 ) -> onnx_ir.Model:  # fmt: skip
     """The module as a graph whose `axes` are open; raises what torch raises."""
     export = _by_dynamo if exporter == DYNAMO else _by_torchscript
-    with quiet(), torch.no_grad(), refuse_downloads(), _unfused_attention():
-        graph = export(module, call, axes, list(outputs), opset, mode)
+    settings: dict[str, Any] = {
+        "kwargs": call.kwargs, "input_names": list(call.tensors()), "output_names": list(outputs),
+        "opset_version": opset, "verbose": False,
+    }  # fmt: skip
+    with _quiet(), torch.no_grad(), refuse_downloads():
+        graph = export(module, call, axes, mode, settings)
     if opset is not None and graph.opset_imports[""] != opset:
         written = graph.opset_imports[""]
         raise RuntimeError(f"torch's {exporter} exporter wrote opset {written}, not {opset}")
@@ -250,46 +238,37 @@ def trace(
 
 
 def _by_dynamo(
-    module: nn.Module, call: Call, axes: Axes, outputs: list[str], opset: int | None, mode: str
+    module: nn.Module, call: Call, axes: Axes, mode: str, settings: dict[str, Any]
 ) -> onnx_ir.Model:
     shapes = {name: nest_axes(value, name, axes) for name, value in call.named().items()}
     program = torch.onnx.export(
         module,
         call.args,
-        kwargs=call.kwargs,
         dynamo=True,
-        input_names=list(call.tensors()),
-        output_names=outputs,
         dynamic_shapes=shapes if any(axes.values()) else None,
-        opset_version=opset,
-        verbose=False,
+        **settings,
     )
     assert program is not None
     return program.model
 
 
 def _by_torchscript(
-    module: nn.Module, call: Call, axes: Axes, outputs: list[str], opset: int | None, mode: str
+    module: nn.Module, call: Call, axes: Axes, mode: str, settings: dict[str, Any]
 ) -> onnx_ir.Model:
     import onnx
 
     modes = torch.onnx.TrainingMode
     written = io.BytesIO()
-    with _without_defaults(module, call):
-        torch.onnx.export(
-            module,
-            call.args,
-            written,  # type: ignore[arg-type]  # the older exporter takes a stream as well
-            kwargs=call.kwargs,
-            dynamo=False,
-            input_names=list(call.tensors()),
-            output_names=outputs,
-            dynamic_axes={name: dict(open_) for name, open_ in axes.items() if open_},
-            opset_version=opset,
-            training=modes.TRAINING if mode == "train" else modes.EVAL,
-            do_constant_folding=mode != "train",
-            verbose=False,
-        )
+    torch.onnx.export(
+        module,
+        call.args,
+        written,  # type: ignore[arg-type]  # the older exporter takes a stream as well
+        dynamo=False,
+        dynamic_axes={name: dict(open_) for name, open_ in axes.items() if open_},
+        training=modes.TRAINING if mode == "train" else modes.EVAL,
+        do_constant_folding=mode != "train",
+        **settings,
+    )
     return onnx_ir.from_proto(onnx.load_from_string(written.getvalue()))
 
 
@@ -305,37 +284,10 @@ def _unfused_attention() -> Iterator[None]:
 
 
 @contextmanager
-def _without_defaults(module: nn.Module, call: Call) -> Iterator[None]:
-    """The older exporter makes tensors of defaults, and `is_causal=False` must not be one."""
-    parameters = list(inspect.signature(module.forward).parameters.values())
-    has_switches = any(isinstance(p.default, bool) for p in parameters[len(call.args) :])
-    if call.kwargs or not has_switches or "forward" in vars(module):
-        yield
-        return
-    forward = module.forward
-    module.forward = lambda *args: forward(*args)  # which has no defaults
-    try:
-        yield
-    finally:
-        del module.forward
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without the warnings and graphs that the exporters print; what matters is in our notes."""
+def _quiet() -> Iterator[None]:
+    """Without what torch's exporters and onnxruntime print, also below Python."""
     was_off = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), discard_output():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(was_off)
-
-
-@contextmanager
-def discard_output() -> Iterator[None]:
-    """Also by code that does not print by way of Python."""
     sys.stdout.flush()
     sys.stderr.flush()
     saved = [os.dup(number) for number in (1, 2)]
@@ -343,9 +295,15 @@ def discard_output() -> Iterator[None]:
     try:
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
-        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        with (
+            warnings.catch_warnings(),
+            redirect_stdout(io.StringIO()),
+            redirect_stderr(io.StringIO()),
+        ):
+            warnings.simplefilter("ignore")
             yield
     finally:
+        logging.disable(was_off)
         for number, was in zip((1, 2), saved, strict=True):
             os.dup2(was, number)
         for opened in (*saved, nowhere):
@@ -378,16 +336,15 @@ def ports(values: Sequence[Any]) -> tuple[Port, ...]:
 # ---------------------------------------------------------------- checks
 
 
-def check_valid(path: Path) -> None:
-    """By onnx's own checker; the weights stay where they are."""
-    import onnx
-
+@contextmanager
+def _refusals(problem: str) -> Iterator[None]:
+    """Errors of onnx's checker and of onnxruntime as ours; neither prints for itself."""
     try:
-        onnx.checker.check_model(str(path), full_check=True)
+        with _quiet():
+            yield
     except Exception as error:
-        raise RidgelineError(
-            f"onnx.checker refuses the file: {one_line(error)}", hint=NO_CHECK
-        ) from error
+        reason = " ".join(str(error).rpartition("Status Message: ")[2].split())
+        raise RidgelineError(f"{problem}: {reason[-LONGEST_REASON:]}", hint=NO_CHECK) from error
 
 
 class Session:
@@ -399,29 +356,15 @@ class Session:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = FATAL_ONLY
         providers = ["CPUExecutionProvider"]
-        self._session = _call_onnxruntime(
-            "load", lambda: onnxruntime.InferenceSession(str(path), options, providers=providers)
-        )
+        with _refusals("onnxruntime cannot load the file"):
+            self._session = onnxruntime.InferenceSession(str(path), options, providers=providers)
 
     def run(self, tensors: Mapping[str, Tensor]) -> list[Array]:
         """The outputs; an input that the graph does not use is left out."""
         names = {port.name for port in self._session.get_inputs()}
         inputs = {name: t.numpy() for name, t in tensors.items() if name in names}
-        return list(_call_onnxruntime("run", lambda: self._session.run(None, inputs)))
-
-
-def _call_onnxruntime(verb: str, call: Callable[[], Any]) -> Any:
-    try:
-        with discard_output():
-            return call()
-    except Exception as error:
-        text = str(error)
-        while (shorter := BEFORE_REASON.sub("", text, count=1)) != text:
-            text = shorter
-        reason = shorten(text, LONGEST_REASON, placeholder=" …") or type(error).__name__
-        raise RidgelineError(
-            f"onnxruntime cannot {verb} the file: {reason}", hint=NO_CHECK
-        ) from error
+        with _refusals("onnxruntime cannot run the file"):
+            return list(self._session.run(None, inputs))
 
 
 def compare_outputs(

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from ridgeline.costs.work import Work
 from ridgeline.onnx.node import NodeCall
 
-ML = "ai.onnx.ml"
 MS = "com.microsoft"
 
 Formula = Callable[[NodeCall], Work]

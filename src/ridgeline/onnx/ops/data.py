@@ -1,4 +1,4 @@
-"""Operators on data: moves, gathers, pooling, reductions, losses; classical machine learning."""
+"""Operators on data: moves, gathers, pooling, reductions, losses."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ from math import prod
 
 from ridgeline.costs import move, pool, reduce
 from ridgeline.costs.loss import cross_entropy
-from ridgeline.costs.matmul import product
-from ridgeline.costs.norm import SOFTMAX
-from ridgeline.costs.optimizer import OPTIMIZERS
-from ridgeline.costs.pointwise import DEQUANTISE, PER_ELEMENT, QUANTISE, elementwise
-from ridgeline.costs.work import Terms, Work, named_part, require
-from ridgeline.onnx.node import NodeCall, Tensor
-from ridgeline.onnx.ops import ML, MS, Formula, add_rows
+from ridgeline.costs.pointwise import DEQUANTISE, QUANTISE
+from ridgeline.costs.work import Work, require
+from ridgeline.onnx.node import NodeCall
+from ridgeline.onnx.ops import MS, Formula, add_rows
 
 
 def _rearranged(call: NodeCall) -> Work:
@@ -102,10 +99,9 @@ def _pool(last: int) -> Formula:
     return lambda c: pool.pool_windows(c.out.numel, _window(c), last=last, is_float=c.is_float)
 
 
-def _quantised_pool(call: NodeCall) -> Work:
+def _quantised_global_pool(call: NodeCall) -> Work:
     """Dequantised, averaged; each result requantised."""
-    is_global = "Global" in call.op_type
-    window = call.x.numel // max(call.out.numel, 1) if is_global else _window(call)
+    window = call.x.numel // max(call.out.numel, 1)
     return pool.pool_windows(call.out.numel, window, each=DEQUANTISE + 1, last=1 + QUANTISE)
 
 
@@ -138,7 +134,7 @@ add_rows("pool", {
     "LpPool GlobalLpPool": lambda c: pool.lp_pool(c.out.numel, _window(c), c.attr("p", 2)),
     "MaxRoiPool": lambda c: Work.per_element(c.out.numel, 1),
 })  # fmt: skip
-add_rows("pool", {"QLinearAveragePool QLinearGlobalAveragePool": _quantised_pool}, domain=MS)
+add_rows("pool", {"QLinearGlobalAveragePool": _quantised_global_pool}, domain=MS)
 add_rows("interpolate", {
     "RoiAlign": lambda c: pool.roi_align(c.out.numel, c.int_attr("sampling_ratio", 0)),
     "Resize Upsample": _resize,
@@ -209,149 +205,3 @@ add_rows("loss", {
         c.operand(0).numel, c.operand(1).numel, each=1 + 2 * c.has(2)
     ),
 })  # fmt: skip
-
-# ---------------------------------------------------------------- classical machine learning
-
-TRAINING = "ai.onnx.preview.training"
-TreeNode = tuple[int, int]  # tree and number
-Children = dict[TreeNode, tuple[int, int]]
-POST_TRANSFORMS = {
-    "NONE": (0, 0), "LOGISTIC": PER_ELEMENT["sigmoid"], "SOFTMAX": (SOFTMAX, 1),
-    "SOFTMAX_ZERO": (SOFTMAX, 1), "PROBIT": (0, 1),
-}  # fmt: skip
-
-
-def _normalizer(call: NodeCall) -> Work:
-    """The largest, the sum of magnitudes or of squares of each row; then a division."""
-    norm = call.attr("norm", "MAX")
-    roots = _rows(call.x)[0] if norm == "L2" else 0
-    return Work.per_element(call.x.numel, 2 if norm == "MAX" else 3, transcendentals=roots)
-
-
-def _rows(x: Tensor) -> tuple[int, int]:
-    """Samples and features."""
-    rows = x.shape[0] if len(x.shape) > 1 else 1
-    return rows, x.numel // max(rows, 1)
-
-
-def _after(call: NodeCall, scores: int) -> tuple[int, int]:
-    flops, transcendentals = POST_TRANSFORMS.get(call.attr("post_transform", "NONE"), (0, 0))
-    return flops * scores, transcendentals * scores
-
-
-def _linear(call: NodeCall) -> Work:
-    rows, columns = _rows(call.x)
-    targets = len(call.attr("coefficients", [])) // max(columns, 1)
-    scores = rows * targets
-    flops, transcendentals = _after(call, scores)
-    chosen = scores if call.op_type == "LinearClassifier" else 0  # the largest score's class
-    return product(
-        (("rows", rows), ("targets", targets), ("K", columns)),
-        other_flops=scores * bool(call.attr("intercepts")) + flops + chosen,
-        transcendentals=transcendentals,
-    )
-
-
-def _support_vectors(call: NodeCall) -> Work:
-    """A kernel of each sample and support vector, then the weighted sums."""
-    rows, columns = _rows(call.x)
-    vectors = len(call.attr("support_vectors", [])) // max(columns, 1)
-    weights = len(call.attr("coefficients", []))
-    kernel = call.attr("kernel_type", "LINEAR")
-    pairs = rows * vectors
-    # RBF: a difference, a square and a sum; the others are products of vectors
-    macs = 0 if kernel == "RBF" else pairs * columns
-    own = 3 * pairs * columns if kernel == "RBF" else 2 * pairs * (kernel != "LINEAR")
-    flops, transcendentals = _after(call, sum(t.numel for t in call.outputs[1:]) or rows)
-    products: Terms = (("rows", rows), ("vectors", vectors), ("K", columns))
-    return Work(
-        macs=macs + rows * weights,
-        other_flops=own + flops,
-        transcendentals=pairs * (kernel != "LINEAR") + transcendentals,
-        factor=2,
-        terms=(("rows", rows), ("weights", weights)),
-        more=() if kernel == "RBF" else ((2, products),),
-    )
-
-
-def _trees(call: NodeCall) -> Work:
-    """A comparison at each node of the longest way down each tree, an addition for each leaf."""
-    rows, _ = _rows(call.x)
-    children, roots = (
-        _numbered_trees(call) if call.op_type == "TreeEnsemble" else _trees_by_id(call)
-    )
-    depths = sum(_longest_way(children, root) for root in roots)
-    scores = sum(t.numel for t in call.outputs if t.is_float)
-    flops, transcendentals = _after(call, scores)
-    return Work(
-        other_flops=rows * (depths + len(roots)) + flops,
-        transcendentals=transcendentals,
-        terms=(("rows", rows), ("depths", depths)),
-        more=((1, (("rows", rows), ("trees", len(roots)))), *named_part("scores", flops)),
-    )
-
-
-def _trees_by_id(call: NodeCall) -> tuple[Children, list[TreeNode]]:
-    """Nodes are named by tree and number; the first of a tree is its root."""
-    names = ("treeids", "nodeids", "modes", "truenodeids", "falsenodeids")
-    columns = [call.attr(f"nodes_{name}", []) for name in names]
-    children: Children = {}
-    roots: dict[int, TreeNode] = {}
-    for tree, node, mode, yes, no in zip(*columns, strict=False):
-        roots.setdefault(tree, (tree, node))
-        if mode not in (b"LEAF", "LEAF"):
-            children[tree, node] = (yes, no)
-    return children, list(roots.values())
-
-
-def _numbered_trees(call: NodeCall) -> tuple[Children, list[TreeNode]]:
-    """The newer form: nodes are numbered through, and a flag marks leaves."""
-    names = ("truenodeids", "falsenodeids", "trueleafs", "falseleafs")
-    columns = [call.attr(f"nodes_{name}", []) for name in names]
-    children: Children = {
-        (0, n): (-1 if yes_ends else yes, -1 if no_ends else no)
-        for n, (yes, no, yes_ends, no_ends) in enumerate(zip(*columns, strict=False))
-    }
-    return children, [(0, root) for root in call.attr("tree_roots", [])]
-
-
-def _longest_way(children: Children, root: TreeNode) -> int:
-    """Comparisons on the longest way; a node seen again (a cycle) ends it."""
-    deepest, seen, stack = 0, set(), [(root, 0)]
-    while stack:
-        node, depth = stack.pop()
-        deepest = max(deepest, depth)
-        if node in children and node not in seen:
-            seen.add(node)
-            stack += [((node[0], child), depth + 1) for child in children[node]]
-    return deepest
-
-
-def _optimizer(call: NodeCall) -> Work:
-    """rate, step, then weights, gradients and state: each weight is updated."""
-    update = OPTIMIZERS[call.op_type.lower()]
-    tensors = call.inputs[2:]
-    n = sum(t.numel for t in tensors[: len(tensors) // (2 + update.state)])
-    flops = update.flops + 2 * bool(call.attr("norm_coefficient", 0.0))  # decay of the weight
-    return Work.per_element(n, flops, transcendentals=update.roots * n)
-
-
-add_rows("view", {"ZipMap": lambda c: move.FREE}, domain=ML)
-add_rows("gather", {"ArrayFeatureExtractor": _gather}, domain=ML)
-add_rows("move", {  # looked up, or put side by side
-    "CastMap CategoryMapper DictVectorizer LabelEncoder OneHotEncoder FeatureVectorizer":
-        lambda c: Work(),
-}, domain=ML)  # fmt: skip
-add_rows("pointwise", {
-    "Binarizer Imputer": lambda c: elementwise(c, 1),
-    "Scaler": lambda c: elementwise(c, 2),  # (x − offset)·scale
-}, domain=ML)  # fmt: skip
-add_rows("norm", {"Normalizer": _normalizer}, domain=ML)
-add_rows("matmul", {
-    "LinearClassifier LinearRegressor": _linear,
-    "SVMClassifier SVMRegressor": _support_vectors,
-}, domain=ML)  # fmt: skip
-add_rows("tree", {
-    "TreeEnsembleClassifier TreeEnsembleRegressor TreeEnsemble": _trees,
-}, domain=ML)  # fmt: skip
-add_rows("optimizer", {"Adam Adagrad Momentum": _optimizer}, domain=TRAINING)

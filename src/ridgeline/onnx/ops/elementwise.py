@@ -115,9 +115,6 @@ add_rows("pointwise", {
 add_rows("pointwise", {
     "Gelu BiasGelu FastGelu": _gelu,
     "QuickGelu": _swish,
-    "BiasAdd": _per_element(2),  # x + bias + skip
-    # (x + b) in two halves, one through GELU, multiplied
-    "BiasSplitGelu": _per_element(2 + GELU[0] + 1, GELU[1]),
     "QLinearAdd": _quantised("Add", 2),
     "QLinearMul": _quantised("Mul", 2),
     "QLinearSigmoid": _quantised("Sigmoid", 1),
@@ -139,14 +136,6 @@ def has_batch_statistics(call: NodeCall) -> bool:
     if call.version >= 14 and not call.domain:
         return bool(call.attr("training_mode", 0))
     return len(call.outputs) > 1
-
-
-def _channels_last_group_norm(call: NodeCall) -> Work:
-    """Channels last; a skip (and its bias) added before, a SiLU after, by the attributes."""
-    n, groups = call.x.numel, call.x.shape[0] * call.int_attr("groups", 1)
-    silu = bool(call.attr("activation", 0))
-    added = (call.has(3) + call.has(4)) if call.op_type == "SkipGroupNorm" else 0
-    return norm.layer_norm(n, groups + silu * n, affine=2, more=SILU[0] * silu + added)
 
 
 def _skip_layer_norm(call: NodeCall) -> Work:
@@ -221,7 +210,6 @@ add_rows("norm", {
     "LRN": _lrn,
 })  # fmt: skip
 add_rows("norm", {
-    "GroupNorm SkipGroupNorm": _channels_last_group_norm,
     "SkipLayerNormalization": _skip_layer_norm,
     "SkipSimplifiedLayerNormalization": _skip_rms_norm,
     "EmbedLayerNormalization": _embed_layer_norm,
@@ -232,6 +220,5 @@ add_rows("softmax", {
     "Hardmax": lambda c: Work.per_element(c.x.numel, 1),  # a comparison an element
 })  # fmt: skip
 add_rows("softmax", {
-    "BiasSoftmax": lambda c: norm.softmax(c.x.numel, more=1),
     "QLinearSoftmax": lambda c: norm.softmax(c.x.numel, more=DEQUANTISE + QUANTISE),
 }, domain=MS)  # fmt: skip

@@ -10,7 +10,7 @@ from ridgeline.costs.attention import ROTARY_FLOPS, Heads
 from ridgeline.costs.conv import conv_terms, deform_conv
 from ridgeline.costs.linalg import factorise
 from ridgeline.costs.matmul import REQUANTISE, check_inner, matmul_terms, product
-from ridgeline.costs.pointwise import DYNAMIC_QUANTISE, FAST_GELU
+from ridgeline.costs.pointwise import DYNAMIC_QUANTISE
 from ridgeline.costs.recurrent import recurrent_layer
 from ridgeline.costs.work import Shape, Terms, Work, require
 from ridgeline.onnx.node import NodeCall, Tensor
@@ -57,11 +57,6 @@ def _gemm(call: NodeCall) -> Work:
     )
 
 
-def _gemm_fast_gelu(call: NodeCall) -> Work:
-    n, (flops, one) = call.out.numel, FAST_GELU
-    return product(_terms(call), other_flops=(flops + call.has(2)) * n, transcendentals=one * n)
-
-
 def packed_product(call: NodeCall) -> tuple[int, int]:
     """N and K of a product whose second operand is packed: N·K weights of so many bits."""
     n, k = call.int_attr("N", 0), call.int_attr("K", 0)
@@ -78,28 +73,6 @@ def _matmul_n_bits(call: NodeCall) -> Work:
     return product(
         (("M", prod(x.shape[:-1])), ("N", n), ("K", k)),
         other_flops=(1 + call.has(3)) * n * k + call.has(5) * call.out.numel,
-    )
-
-
-def _experts(call: NodeCall) -> Work:
-    """Two products (three if gated), an activation, a weighted sum.
-
-    A gate may be one product with the first, which then is twice as wide as what is activated.
-    """
-    hidden = call.x.shape[-1]
-    inner, back = (prod(call.operand(number).shape[1:]) // hidden for number in (2, 4))
-    third = back if call.has(6) else 0
-    flops, one = fused_activation(call, attribute="activation_type", default="relu")
-    widths = zip((3, 5, 7), (inner, hidden, third), strict=True)
-    biases = sum(width for number, width in widths if call.has(number))
-    gated = third if call.attr("activation_type", "relu") != "swiglu" else 0
-    return matmul.experts(
-        tokens=call.x.numel // hidden,
-        k=call.int_attr("k", 1),
-        hidden=hidden,
-        widths=(inner, back, third),
-        flops=flops * back + gated + biases + 2 * hidden,
-        transcendentals=one * back,
     )
 
 
@@ -121,14 +94,12 @@ add_rows("matmul", {
     "DynamicQuantizeMatMul": lambda c: product(
         _terms(c), other_flops=DYNAMIC_QUANTISE * c.x.numel + (REQUANTISE + c.has(4)) * c.out.numel
     ),
-    "FusedMatMul TransposeMatMul": _fused_matmul,
-    "GemmFastGelu": _gemm_fast_gelu,
+    "FusedMatMul": _fused_matmul,
     # a, scale, zero point, b, scale, zero point, C: the product's scale and the bias
     "QGemm": lambda c: product(
         _gemm_terms(c, 3), other_flops=(REQUANTISE + c.has(6)) * c.out.numel
     ),
     "MatMulNBits": _matmul_n_bits,
-    "MoE": _experts,
 }, domain=MS)  # fmt: skip
 add_rows("linalg", {"Det": lambda c: factorise(c.x.shape or (1, 1), 2, 3)})
 
@@ -218,22 +189,22 @@ def _split(tensor: Tensor, heads: int) -> tuple[int, int, int, int]:
 
 
 def _attention(call: NodeCall) -> Work:
-    """Q, K, V, mask, past key, past value. The graphs inside a FlexAttention are rows of theirs."""
+    """Q, K, V, mask, past key, past value."""
     q_heads, kv_heads = call.int_attr("q_num_heads", 0), call.int_attr("kv_num_heads", 0)
     batch, heads, queries, dim = q = _split(call.operand(0), q_heads)
     k, v = (_split(call.operand(number), kv_heads) for number in (1, 2))
     require(k[1] > 0 and heads % k[1] == 0, f"{heads} heads of queries, {k[1]} of keys")
     require(dim == k[3], f"a query has {dim} features, a key {k[3]}")
     require(batch == k[0] and k[:3] == v[:3], f"keys are {k}, values {v}, queries {q}")
-    past_key = call.get(4) if not call.domain else None
+    past_key = call.get(4)
     past = past_key.shape[-2] if past_key is not None else 0
     before = call.int_attr("left_window_size", -1)  # beside the query's own position
     sizes = Heads(batch=batch, heads=heads, queries=queries, keys=k[2] + past, dim=dim,
                   value_dim=v[3], past=past,
                   window=before + 1 if before >= 0 else None)  # fmt: skip
     causal = bool(call.attr("is_causal", 0)) or call.int_attr("right_window_size", -1) == 0
-    added = _added_masks(call.get(3)) if not call.domain else 0
-    return attend(call, sizes, causal=causal, added=added, capped=bool(call.attr("softcap", 0.0)))
+    capped = bool(call.attr("softcap", 0.0))
+    return attend(call, sizes, causal=causal, added=_added_masks(call.get(3)), capped=capped)
 
 
 def _projected_attention(call: NodeCall) -> Work:
@@ -331,9 +302,7 @@ def _group_query(call: NodeCall) -> Work:
     is_rotary = bool(call.attr("do_rotary", 0))
     rotated = sizes.batch * sizes.queries * sizes.dim * (sizes.heads + kv_heads) * is_rotary
     read = None
-    if (
-        tables
-    ):  # only the rows of the new tokens; after a past, each sequence is at another position
+    if tables:  # rows of the new tokens; after a past, each sequence is at another position
         rows = sizes.queries * (sizes.batch if sizes.past else 1) * is_rotary
         read = call.read_bytes - sum(t.nbytes for t in tables) + _rows_bytes(tables, rows)
     return replace(work, other_flops=work.other_flops + ROTARY_FLOPS * rotated, read_bytes=read)
@@ -374,14 +343,12 @@ def _rows_bytes(tables: list[Tensor], rows: int) -> int:
 
 
 add_rows("attention", {"Attention": _attention, "LinearAttention": _linear_attention})
-add_rows("attention", {"FlexAttention": _attention}, domain="ai.onnx.preview")
 add_rows("attention", {
     "Attention QAttention": _projected_attention,
     "MultiHeadAttention": _multi_head,
     "GroupQueryAttention": _group_query,
 }, domain=MS)  # fmt: skip
 add_rows("pointwise", {"RotaryEmbedding": _rotary})
-add_rows("pointwise", {"RotaryEmbedding": _rotary}, domain=MS)
 
 # ---------------------------------------------------------------- recurrent layers
 
@@ -396,16 +363,11 @@ COMBINED = {"RNN": 0, "GRU": 4, "LSTM": 4}
 
 
 def _recurrent(call: NodeCall) -> Work:
-    """Every token of every sequence meets the input's and the hidden weights.
-
-    DynamicQuantizeLSTM stores its weights transposed: (directions, input, 4·hidden).
-    """
+    """Every token of every sequence meets the input's and the hidden weights."""
     x, w, r = (call.operand(number) for number in range(3))
     require(all(len(t.shape) == 3 for t in (x, w, r)),
             "a recurrent layer's operands have three dimensions")  # fmt: skip
-    kind = call.op_type.removeprefix("DynamicQuantize")
-    directions, rows, size = w.shape if not call.domain else (w.shape[0], w.shape[2], w.shape[1])
-    hidden = r.shape[1 if call.domain else 2]
+    kind, (directions, rows, size), hidden = call.op_type, w.shape, r.shape[2]
     require(size == x.shape[2], f"weights for {size} features, not {x.shape[2]}")
     require(rows == GATES[kind] * hidden, f"{rows} rows are not {GATES[kind]} gates of {hidden}")
     flops, transcendentals = _cell(call, kind)
@@ -445,4 +407,3 @@ def _cell(call: NodeCall, kind: str) -> tuple[int, int]:
 
 
 add_rows("recurrent", {"LSTM GRU RNN": _recurrent})
-add_rows("recurrent", {"DynamicQuantizeLSTM": _recurrent}, domain=MS)
