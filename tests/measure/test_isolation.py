@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -64,7 +63,7 @@ def test_an_exception_comes_back_with_its_traceback() -> None:
             "SIGKILL",
             Failure(
                 reason="the process was ended by SIGKILL",
-                hint="most often the system ran out of memory: try a smaller --batch-size",
+                hint="most often the system ran out of memory: try a smaller --batch-size or input",
                 is_out_of_memory=True,
             ),
         ),
@@ -134,7 +133,8 @@ def test_too_little_memory_is_told_apart(error: Exception) -> None:
     assert failure is not None
     assert failure.reason == f"out of memory: {error}"
     assert failure.hint == (
-        "try a smaller --batch-size, --precision amp, or `ridgeline run … --find-max-batch`"
+        "try a smaller --batch-size or input, --precision amp, or "
+        "`ridgeline run … --find-max-batch`"
     )
     assert failure.is_out_of_memory and not failure.is_input
 
@@ -221,15 +221,3 @@ def test_a_process_that_nobody_wants_any_more_tidies_up(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_isolated(isolated_work.tidies, tmp_path / "half", stop)
     assert not (tmp_path / "half").exists()
-
-
-@pytest.mark.parametrize(("batch_size", "says"), [(1, "a smaller input"), (2, "--batch-size")])
-def test_a_batch_of_one_is_not_to_be_smaller(batch_size: int, says: str) -> None:
-    def work(_task: object, _send: object) -> None:
-        raise MemoryError
-
-    task = SimpleNamespace(spec=SimpleNamespace(batch_size=batch_size))
-    failure = attempt(work, task, print).failure
-    assert failure is not None
-    assert says in failure.hint
-    assert says in died(-9, task).hint

@@ -15,8 +15,8 @@ from torch.utils.checkpoint import checkpoint
 from ridgeline.measure import layers
 from ridgeline.measure.backends import Backend, HostTimeline, Timeline
 from ridgeline.measure.layers import LayerMarks, LayerTimes, Seen, time_layers
-from ridgeline.measure.marks import NoMarks
 from ridgeline.measure.step import Stepper
+from ridgeline.measure.timing import NoMarks
 from ridgeline.settings import Settings
 from ridgeline.workloads import Inputs
 

@@ -286,7 +286,7 @@ def test_the_size_that_a_network_was_given(
 
 
 def test_phases_have_the_order_of_a_step() -> None:
-    from ridgeline.measure.marks import SPLIT as MEASURED
+    from ridgeline.measure.timing import SPLIT as MEASURED
 
     assert SPLIT == MEASURED
 

@@ -162,8 +162,8 @@ def test_a_config_file_that_is_not_one(tmp_path: Path, monkeypatch: pytest.Monke
     )
     Path("list.json").write_text("[]")
     assert error_text("transformers:list.json") == (
-        "list.json does not hold a JSON object\n"
-        "  hint: give a config.json as transformers writes it"
+        "cannot read list.json: it does not hold a JSON object\n"
+        "  hint: give the path of a config.json as transformers writes it"
     )
     Path("bare.json").write_text("{}")
     assert error_text("transformers:bare.json") == (
@@ -230,7 +230,7 @@ def test_labels_are_counted_from_the_configuration() -> None:
 def test_a_type_whose_input_we_do_not_know() -> None:
     text = error_text("transformers:time_series_transformer")
     assert text == (
-        "TimeSeriesTransformerModel needs past_time_features, past_observed_mask: ridgeline has "
-        "no such input\n  hint: write a file with a function that builds it and "
+        "TimeSeriesTransformerModel needs past_values, past_time_features, past_observed_mask: "
+        "ridgeline has no such input\n  hint: write a file with a function that builds it and "
         "inputs(batch_size), and name it path/to/file.py:function"
     )

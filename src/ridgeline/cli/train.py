@@ -237,7 +237,7 @@ def _train(options: TrainOptions, *, as_json: bool, quiet: bool) -> None:
 def _mark_step(
     options: TrainOptions, warmup_iters: int, profile_iter: int, *, as_json: bool, quiet: bool
 ) -> None:
-    from ridgeline.measure.profiler_mark import STEP
+    from ridgeline.measure.backends import MARKED_RANGE
     from ridgeline.pipeline.train_model import TrainOutcome, mark_training_step
     from ridgeline.train.trainer import made_on
 
@@ -267,7 +267,7 @@ def _mark_step(
         return
     text = f"step {step.step} of {settings.model}, {settings.batch_size} images: "
     if step.is_marked:
-        text += f"marked for the profiler, as the range {STEP} (loss {step.loss:.3f})"
+        text += f"marked for the profiler, as the range {MARKED_RANGE} (loss {step.loss:.3f})"
     else:
         text += f"done; on {training.backend.kind} there is no profiler to mark it for"
     print(text)
