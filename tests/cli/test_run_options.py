@@ -136,7 +136,7 @@ def test_names_are_looked_at_before_anything_is_measured(
     for complaint in (
         "unknown model 'resnet5': did you mean resnet50",
         "syntax.py:1: SyntaxError: invalid syntax (syntax.py, line 1): mend the file",
-        "no such file: none.py: did you mean net.py?",
+        "no such file: none.py: give the path of a Python file",
         "unknown factory in net.py: 'mkae': did you mean make",
         "no such file: net.onnx: check the path",
     ):
@@ -315,5 +315,5 @@ def test_debug_of_a_process_that_had_no_last_words(
     assert run_apart(*NET_MAKE, *QUICK, "-q", "--debug") == 3
     assert capsys.readouterr().err == (
         "ridgeline: net.py:make, batch 2, fp32: failed: the process was ended by SIGKILL\n"
-        "  hint: most often the system ran out of memory: try a smaller --batch-size\n"
+        "  hint: most often the system ran out of memory: try a smaller --batch-size or input\n"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -45,7 +46,7 @@ def measured(
     during: Conditions | None = None,
     kernels: Any = None,
     layers: Any = None,
-    describe: dict[str, object] | None = None,
+    describe: Mapping[str, object] | None = None,
     **changes: Any,
 ) -> Measurement:
     """`changes` are fields of the measurement or of its result."""
@@ -62,7 +63,7 @@ def measured(
         "spec": spec, "settings": settings, "timing": timing,
         "precision": Precision(requested="fp32", used="fp32"),
         "result": timed_result(
-            workload(describe=describe or {}), spec, settings, backend(kind), timing, **values
+            workload(describe=dict(describe or {})), spec, settings, backend(kind), timing, **values
         ),
         **{name: value for name, value in changes.items() if name in own},
     })  # fmt: skip

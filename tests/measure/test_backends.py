@@ -95,11 +95,6 @@ def test_a_cuda_device_by_its_number(two_gpus: list[int]) -> None:
     assert two_gpus == [1]  # torch records events in the queue of the current device
 
 
-@pytest.mark.usefixtures("two_gpus")
-def test_auto_takes_cuda_first() -> None:
-    assert choose_backend().device == torch.device("cuda", 0)
-
-
 @pytest.mark.usefixtures("no_gpu")
 def test_auto_takes_an_apple_gpu_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)

@@ -75,16 +75,6 @@ def test_it_ends_at_the_limit_and_says_so() -> None:
     assert energy.power_std_w is not None and energy.power_std_w > 100
 
 
-def test_a_short_limit_still_has_windows_enough() -> None:
-    layer = Layer(Device())
-
-    energy = repeated(layer, limit_s=2.0)
-
-    assert energy is not None and len(energy.windows) == 6
-    assert layer.device.now_s == pytest.approx(3.1, abs=0.2)
-    assert energy.energy_j_per_step == pytest.approx(0.5, rel=0.05)
-
-
 def test_no_meter_no_energy() -> None:
     layer = Layer(Device())
 
@@ -259,12 +249,6 @@ def test_layers_of_a_compiled_model_are_found(monkeypatch: pytest.MonkeyPatch) -
     assert taken.model is compiled
 
 
-def test_no_meter_no_energies(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = Device()
-
-    assert energies(monkeypatch, device, stepper_of(Draws(device, 500.0)), Meters())[0] == {}
-
-
 def test_what_each_layer_is_given() -> None:
     class Net(nn.Module):
         def __init__(self) -> None:
@@ -329,16 +313,6 @@ def test_an_activation_in_place_is_repeated_beside_in_training_only(mode: str, s
         assert call is not None
         assert relu.inplace is stays
         call()
-
-    assert relu.inplace
-
-
-def test_in_place_comes_back_after_an_error() -> None:
-    relu = nn.ReLU(inplace=True)
-    taken = stepper_of(nn.Linear(3, 3), relu, mode="train")
-
-    with pytest.raises(KeyboardInterrupt), make_repeatable(given_to(relu, taken), taken):
-        raise KeyboardInterrupt
 
     assert relu.inplace
 

@@ -119,12 +119,6 @@ def test_memory_is_what_metal_holds(metal: Metal) -> None:
     assert record.kernels is None  # that profiler is NVIDIA's
 
 
-def test_without_a_meter_there_is_a_reason_instead_of_energy(metal: Metal) -> None:
-    result = measured()
-
-    assert (result.result.energy, result.result.energy_reasons) == (None, ("mps",))
-
-
 def test_layers_are_marked_by_events_too(metal: Metal) -> None:
     result = measured(energy=False, layers=True)
 

@@ -274,10 +274,6 @@ def test_a_layers_energy_is_that_of_all_its_calls(
     assert table.loc[["(model)"], columns].isna().all(axis=None)
 
 
-def test_no_tables_where_nothing_was_taken() -> None:
-    assert make_tables(measured(), nn.Linear(1, 1)) == {}
-
-
 @pytest.mark.parametrize("data", ["synthetic", "synthetic-host"])
 def test_a_cpu_has_nothing_to_pin_and_says_so(monkeypatch: pytest.MonkeyPatch, data: str) -> None:
     monkeypatch.setattr(measurement, "warm_up", partial(warm_up, limit_s=-1.0))

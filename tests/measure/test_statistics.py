@@ -22,16 +22,6 @@ def test_a_summary_by_hand() -> None:
     )  # fmt: skip  # std: √((3·2² + 6²) / 3)
 
 
-def test_one_sample_has_no_spread_and_no_interval() -> None:
-    assert summarise([2.0]) == StepTime(
-        count=1, median=2.0, mean=2.0, std=None, min=2.0, max=2.0, interval=None, samples=(2.0,)
-    )
-
-
-def test_equal_samples_have_an_interval_without_width() -> None:
-    assert median_interval([3.0] * 6) == (3.0, 3.0)
-
-
 @pytest.mark.parametrize("count", range(6))
 def test_fewer_than_six_samples_have_no_interval(count: int) -> None:
     # the median lies outside all of five in 2 of 32 cases, which is more than 5 %
@@ -53,15 +43,6 @@ def test_the_interval_is_the_same_each_time_and_another_with_another_seed() -> N
 
     assert median_interval(samples) == median_interval(samples)
     assert median_interval(samples) != median_interval(samples, seed=1)
-
-
-def test_more_samples_make_it_narrower() -> None:
-    def width(count: int) -> float:
-        interval = median_interval([number / count for number in range(count)])
-        assert interval is not None
-        return interval[1] - interval[0]
-
-    assert width(10) > width(100) > width(1000)
 
 
 def test_the_interval_is_that_of_theory() -> None:

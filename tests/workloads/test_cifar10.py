@@ -132,19 +132,6 @@ def test_the_folder(folder: Path, inside: bool) -> None:
     check_small_cifar10(load_cifar10(folder if inside else folder.parent, download=False))
 
 
-def test_the_first_so_many(folder: Path) -> None:
-    images = load_cifar10(folder, download=False).limited(4, 1)
-    assert images.train_labels.tolist() == [1, 2, 3, 2]
-    assert images.test_labels.tolist() == [6]
-    assert len(images.train_images) == 4
-
-
-def test_where_it_is_found(archive: Path, tmp_path: Path) -> None:
-    assert find_cifar10(tmp_path) == archive
-    assert find_cifar10(archive) == archive
-    assert find_cifar10(tmp_path / "elsewhere") is None
-
-
 def test_another_archive_is_not_taken_for_it(archive: Path) -> None:
     other = archive.rename(archive.with_name("other.tar.gz"))
     assert find_cifar10(other) is None
@@ -272,15 +259,6 @@ def nearest_mean_accuracy(images: Images) -> float:
     means = torch.stack([train[images.train_labels == label].mean(0) for label in range(10)])
     nearest = torch.cdist(test, means).argmin(1)
     return (nearest == images.test_labels).float().mean().item()
-
-
-def test_shapes_and_labels() -> None:
-    images = synthetic_images(25, 12)
-    assert (images.name, images.train_images.dtype) == ("synthetic", torch.uint8)
-    assert images.train_images.shape == (25, 3, 32, 32)
-    assert images.test_images.shape == (12, 3, 32, 32)
-    assert images.train_labels.tolist() == [*range(10), *range(10), 0, 1, 2, 3, 4]
-    assert images.test_labels.tolist() == [*range(10), 0, 1]
 
 
 def test_they_are_the_same_each_time() -> None:

@@ -92,12 +92,6 @@ def test_images_have_no_end_and_their_order_is_the_seeds(photos: Path) -> None:
     assert any(order(1) != order(seed) for seed in range(2, 6))
 
 
-def test_augmented_images_have_the_same_form(photos: Path) -> None:
-    (batch,) = batches(opened(photos, PICTURES, augment=True), 1)
-
-    assert batch.args[0].shape == (2, 3, 8, 6)
-
-
 @pytest.mark.parametrize(
     ("size", "first", "last"),
     [
@@ -119,14 +113,6 @@ def test_small_images_are_scaled_and_large_ones_cut_out_of_the_middle(
     reds = 255 * (batch.args[0][0, 0, 0] * 0.229 + 0.485)
     assert float(reds[0]) == pytest.approx(first, abs=1)
     assert float(reds[-1]) == pytest.approx(last, abs=1)
-
-
-def test_inference_has_no_labels(photos: Path) -> None:
-    template = Inputs(args=(torch.rand(2, 3, 8, 6),))
-
-    (batch,) = batches(opened(photos, template), 1)
-
-    assert batch.targets is None
 
 
 def test_images_of_a_hugging_face_model(photos: Path) -> None:
@@ -162,14 +148,6 @@ def test_a_broken_image_is_named(photos: Path, workers: int) -> None:
 
     assert problem.startswith(f"cannot read the image {broken}: ")
     assert hint == "remove it, or put it right"
-
-
-def test_a_file_that_is_no_image_is_named(photos: Path) -> None:
-    (photos / "dog" / "b.png").write_text("not an image")
-
-    problem, _ = refused(photos, PICTURES, 4)
-
-    assert problem.startswith(f"cannot read the image {photos / 'dog' / 'b.png'}: ")
 
 
 def test_a_class_without_images(photos: Path) -> None:
@@ -268,12 +246,6 @@ def test_tokens_of_a_hugging_face_model(words: Path) -> None:
     assert not torch.equal(batch.kwargs["input_ids"], ids)
 
 
-def test_tokens_for_inference(words: Path) -> None:
-    (batch,) = batches(opened(words / "train.bin", Inputs(args=WORDS.args)), 1)
-
-    assert (batch.args[0].shape, batch.targets) == ((2, 3), None)
-
-
 @pytest.mark.parametrize(
     ("template", "what"),
     [
@@ -309,13 +281,6 @@ def test_a_batch_larger_than_the_data(photos: Path) -> None:
         "a batch of 5 is more than the 4 samples there are",
         "use a smaller --batch-size (of text, a smaller --seq-len), or more data",
     )
-
-
-def test_every_batch_is_whole(photos: Path) -> None:
-    made = batches(opened(photos, PICTURES, 3), 3)
-
-    assert [len(batch.args[0]) for batch in made] == [3, 3, 3]
-    assert all(isinstance(batch.args[0], Tensor) for batch in made)
 
 
 def test_more_classes_than_the_model_has_are_refused(tmp_path: Path) -> None:
@@ -358,10 +323,6 @@ def test_tokens_of_every_kind(tmp_path: Path, ending: str) -> None:
     assert list(read_tokens(saved(tmp_path / f"a{ending}", [7, 200, 1, 3]))) == [7, 200, 1, 3]
 
 
-def test_sixteen_bits(tmp_path: Path) -> None:
-    assert list(read_tokens(saved(tmp_path / "a.bin", [50_256, 65_535]))) == [50_256, 65_535]
-
-
 def test_windows_follow_one_another_file_by_file(tmp_path: Path) -> None:
     one = saved(tmp_path / "1.bin", [0, 1, 2, 3, 4, 5, 6])  # two windows of three, and the next
     two = saved(tmp_path / "2.bin", [10, 11, 12])  # too short: there is no token that follows
@@ -395,15 +356,6 @@ def test_what_is_in_a_folder(tmp_path: Path, names: list[str], found: list[str])
         (tmp_path / name).touch()
 
     assert [file.name for file in find_tokens(tmp_path)] == found
-
-
-def test_a_file_by_its_ending(tmp_path: Path) -> None:
-    tokens, other = tmp_path / "a.bin", tmp_path / "a.md"
-    tokens.touch()
-    other.touch()
-
-    assert find_tokens(tokens) == [tokens]
-    assert find_tokens(other) == []
 
 
 @pytest.mark.parametrize("array", [np.zeros((2, 3), dtype=np.int64), np.zeros(4), np.int64(3)])

@@ -87,12 +87,6 @@ def test_a_module_and_a_neighbour(here: Path) -> None:
     assert (module.weight.shape, module.weight.device.type) == ((5, 4), "meta")
 
 
-def test_a_usual_name_is_taken_first(here: Path) -> None:
-    (here / "net.py").write_text(NET + "def build():\n    return Net(2)\n")
-    module = workload("net.py", input_size=(4,)).build()
-    assert tuple(module.state_dict()["body.weight"].shape) == (2, 4)
-
-
 MEND = "hint: mend the file, or try it alone with python; `--debug` shows the whole traceback"
 
 

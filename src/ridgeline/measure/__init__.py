@@ -8,7 +8,7 @@ statistics.py   samples to a summary
 layers.py       time of every module, and the table of it
 energy.py       joules of a step, from readings of meters; layer_energy.py of a layer
 measure_workload.py  all passes in their order; advice.py warnings
-run_record.py   the record of a measurement and its tables; result.py what `ridgeline.measure` returns
+run_record.py   the record of a measurement and its tables; result.py what people get of it
 isolation.py    a process per configuration; worker.py what it does, preload.py what it imports
 randomness.py   seeds, states of generators, algorithms that repeat themselves
 """

@@ -227,6 +227,6 @@ def idle_options(settings: Settings, kind: str, mode: str, *, has_images: bool) 
         "batches on the host": settings.data != SYNTHETIC,
         "images": has_images,
     }
-    given = [name for name in NEEDS if getattr(settings, name) != getattr(Settings(), name)]
-    idle = [name for name in given if not all(facts.get(need) for need in NEEDS[name])]
+    changed = [name for name in NEEDS if getattr(settings, name) != getattr(Settings(), name)]
+    idle = [name for name in changed if not all(facts.get(need) for need in NEEDS[name])]
     return [option(name if getattr(settings, name) is not False else f"no_{name}") for name in idle]

@@ -296,7 +296,8 @@ def build_classifier(model: str, image_size: int) -> nn.Module:
     workload = resolve(spec)
     try:
         network = _with_ten_classes(workload, image_size)
-        scores = _try(network, image_size)
+        with torch.random.fork_rng(devices=()), torch.no_grad():  # the random numbers stay
+            scores = network.eval()(torch.zeros(2, 3, image_size, image_size))
     except RidgelineError:
         raise
     except Exception as error:
@@ -304,7 +305,12 @@ def build_classifier(model: str, image_size: int) -> nn.Module:
             f"{model} cannot take images of {image_size}x{image_size}: {one_line(error)}",
             hint="--image-size 224 scales them up; resnet18 and resnet34 are made for 32",
         ) from error
-    _check_scores(model, scores)
+    shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+    if shape != (2, CLASSES):
+        raise RidgelineError(
+            f"{model} answers two images with {shape}, not with {CLASSES} scores for each",
+            hint=f"give it a last layer with {CLASSES} outputs, or choose a torchvision classifier",
+        )
     return network.train()
 
 
@@ -333,18 +339,3 @@ def _with_ten_classes(workload: Workload, image_size: int) -> nn.Module:
         workload.name, weights=None, num_classes=CLASSES, **options
     )
     return network
-
-
-def _try(network: nn.Module, image_size: int) -> Any:
-    """What it answers to two black images; neither its state nor the random numbers change."""
-    with torch.random.fork_rng(devices=()), torch.no_grad():
-        return network.eval()(torch.zeros(2, 3, image_size, image_size))
-
-
-def _check_scores(model: str, scores: object) -> None:
-    shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-    if shape != (2, CLASSES):
-        raise RidgelineError(
-            f"{model} answers two images with {shape}, not with {CLASSES} scores for each",
-            hint=f"give it a last layer with {CLASSES} outputs, or choose a torchvision classifier",
-        )
