@@ -53,7 +53,7 @@ BREAKAGES = (
     Breakage(what="an exit code: an interrupted command says 0", file="signals.py",
              old="INTERRUPTED = 130", new="INTERRUPTED = 0",
              tests=("tests/cli/test_run_endings.py", "-k", "interrupted")),
-    Breakage(what="energy: power of a counter over twice the time", file="measure/power.py",
+    Breakage(what="energy: power of a counter over twice the time", file="measure/energy.py",
              old="return (last.value - first.value) / (last.time_s - first.time_s)",
              new="return (last.value - first.value) / (2 * (last.time_s - first.time_s))",
              tests=("tests/measure/test_energy.py",)),

@@ -13,11 +13,10 @@ import torch
 
 from benchmarks.report import Report, Table
 from ridgeline.measure.layers import time_layers
-from ridgeline.measure.marks import StepRecorder
 from ridgeline.measure.measure_workload import build_stepper
 from ridgeline.measure.statistics import median_interval
 from ridgeline.measure.step import Stepper, torch_settings
-from ridgeline.measure.timing import time_steps, warm_up
+from ridgeline.measure.timing import StepRecorder, time_steps, warm_up
 from ridgeline.records import WorkloadSpec
 from ridgeline.sensors.meter import Meters
 from ridgeline.sensors.meters import find_meters
@@ -213,7 +212,6 @@ def _ours(stepper: Stepper, steps: int, meters: Meters) -> float:
             StepRecorder(backend.timeline() if backend.has_events else None),
             backend.synchronize,
             iters=steps,
-            has_events=backend.has_events,
         )
     return timing.elapsed_s / steps
 

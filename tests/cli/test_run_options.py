@@ -74,7 +74,7 @@ def test_names_are_looked_at_before_anything_is_measured(folder: Path, capsys: P
     for complaint in (
         "unknown model 'resnet5': did you mean resnet50",
         "syntax.py:1: SyntaxError: invalid syntax (syntax.py, line 1): mend the file",
-        "no such file: none.py: did you mean net.py?",
+        "no such file: none.py: give the path of a Python file",
         "unknown factory in net.py: 'mkae': did you mean make",
         "no such file: net.onnx: check the path",
     ):

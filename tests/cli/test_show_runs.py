@@ -16,9 +16,8 @@ from ridgeline.cli import show_runs
 from ridgeline.cli.options import Output
 from ridgeline.measure.energy import summarise_windows
 from ridgeline.measure.layers import LayerTimes, Seen
-from ridgeline.measure.marks import StepTimes
-from ridgeline.measure.measurement import Measurement
-from ridgeline.measure.run_record import make_tables, run_result
+from ridgeline.measure.run_record import Measurement, make_tables
+from ridgeline.measure.timing import StepTimes
 from ridgeline.records import RunRequest, WorkloadSpec
 from ridgeline.store import ResultsFolder, Run
 
@@ -57,7 +56,7 @@ NET = nn.ModuleDict(
 def stored(results: ResultsFolder, made: Measurement, model: str = "net.py:make") -> Run:
     request = RunRequest(model=model, batch_size=2, mode="train")
     tables = make_tables(made, NET)
-    run_id = results.save_run("x", request, run_result(made), {}, tables=tables)
+    run_id = results.save_run("x", request, made.result, {}, tables=tables)
     return results.read_run(run_id)
 
 
@@ -92,7 +91,7 @@ def test_all_that_is_printed_of_a_run(results: ResultsFolder, capsys: Printed) -
 
 def test_the_line_for_scripts() -> None:
     spec = WorkloadSpec(model="net.py:make", batch_size=2)
-    assert show_runs.measured_line(spec, run_result(measured(timing=SPLIT))) == (
+    assert show_runs.measured_line(spec, measured(timing=SPLIT).result) == (
         "MEASURED_SEC=20.000000 IMGS_PER_SEC=1.000 BATCH=2 ARCH=net.py:make BACKEND=cpu"
     )
 
@@ -120,7 +119,7 @@ def test_how_far_an_interval_reaches(
     results: ResultsFolder, capsys: Printed, interval: tuple[float, float] | None, shown: str
 ) -> None:
     made = measured()
-    made.step_time = replace(made.step_time, interval=interval)
+    made.add(step_time_s=replace(made.result.step_time_s, interval=interval))
 
     show(results, stored(results, made))
 

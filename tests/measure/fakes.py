@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ridgeline.measure.backends import Backend, EventTimeline
+from ridgeline.measure.backends import Backend, EventTimeline, MarkCalls
 from ridgeline.measure.precision import Precision
 from ridgeline.measure.step import Stepper, make_stepper
 from ridgeline.settings import Settings
@@ -76,6 +76,22 @@ class Said:
 
     def end(self, phase: str) -> None:
         self.phases.append(phase)
+
+
+def recorded(log: list[str]) -> MarkCalls:
+    """Calls around a marked step that write down that they were made."""
+
+    def start_range(name: str) -> int:
+        log.append(f"start range {name}")
+        return 7
+
+    return MarkCalls(
+        synchronize=lambda: log.append("synchronize"),
+        start_profiler=lambda: log.append("start profiler"),
+        stop_profiler=lambda: log.append("stop profiler"),
+        start_range=start_range,
+        end_range=lambda number: log.append(f"end range {number}"),
+    )
 
 
 def squares(output: Tensor, inputs: Inputs) -> Tensor:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import torch
 from tests.measure.fakes import workload
 
-from ridgeline.measure.backends import Backend, DeviceMemory
-from ridgeline.measure.marks import StepTimes
-from ridgeline.measure.measurement import Measurement
+from ridgeline.measure.backends import Backend, CudaBackend
 from ridgeline.measure.precision import Precision
-from ridgeline.measure.statistics import summarise
-from ridgeline.measure.timing import Timing, WarmUp
-from ridgeline.records import Conditions, EnergyWindowResult, Usage, WorkloadSpec
+from ridgeline.measure.run_record import Measurement, timed_result
+from ridgeline.measure.timing import StepTimes, Timing, WarmUp
+from ridgeline.records import Conditions, EnergyWindowResult, RunConditions, Usage, WorkloadSpec
 from ridgeline.settings import Settings
 
 
 def backend(kind: str) -> Backend:
-    return Backend(kind=kind, device=torch.device("cpu"), name="a chip")
+    made = CudaBackend if kind == "cuda" else Backend
+    return made(kind=kind, device=torch.device("cpu"), name="a chip")
 
 
 def timing_of(*steps_s: float, data_s: float = 0.0, elapsed_s: float | None = None) -> Timing:
@@ -30,30 +31,47 @@ def timing_of(*steps_s: float, data_s: float = 0.0, elapsed_s: float | None = No
         },
     )
     return Timing(
-        elapsed_s=elapsed_s or sum(steps_s), device=times, host=times, has_events=False,
+        elapsed_s=elapsed_s or sum(steps_s), device=times, host=times, start_s=0.0,
         usage=Usage(user_time_s=1.0, system_time_s=0.0, elapsed_s=1.0, involuntary_switches=0),
-        start_s=0.0, end_s=sum(steps_s),
+        end_s=sum(steps_s),
     )  # fmt: skip
 
 
-def measured(kind: str = "cpu", timing: Timing | None = None, **changes: Any) -> Measurement:
-    timing = timing or timing_of(*[1.0] * 10)
+def measured(
+    kind: str = "cpu",
+    timing: Timing | None = None,
+    *,
+    mode: str = "train",
+    settings: Settings | None = None,
+    during: Conditions | None = None,
+    kernels: Any = None,
+    layers: Any = None,
+    describe: Mapping[str, object] | None = None,
+    **changes: Any,
+) -> Measurement:
+    """`changes` are fields of the measurement or of its result."""
+    spec = WorkloadSpec(model="line", batch_size=2, mode=mode)
+    timing, settings = timing or timing_of(*[1.0] * 10), settings or Settings()
+    own = {field.name for field in fields(Measurement)}
     values: dict[str, Any] = {
-        "spec": WorkloadSpec(model="line", batch_size=2, mode="train"),
-        "settings": Settings(),
-        "workload": workload(),
-        "backend": backend(kind),
+        "precision": "fp32", "data": "synthetic",
+        "warmup": WarmUp(times_s=(1.0,) * 10, is_steady=True, build_time_s=0.5),
+        "conditions": RunConditions(during=during or Conditions()),
+        **{name: value for name, value in changes.items() if name not in own},
+    }  # fmt: skip
+    made = Measurement(**{
+        "spec": spec, "settings": settings, "timing": timing,
         "precision": Precision(requested="fp32", used="fp32"),
-        "data": "synthetic",
-        "build_time_s": 0.5,
-        "warmup": WarmUp(times_s=(1.0,) * 10, is_steady=True),
-        "timing": timing,
-        "step_time": summarise(timing.device.steps_s),
-        "memory": DeviceMemory(),
-        "before": Conditions(),
-        "during": Conditions(),
-    }
-    return Measurement(**(values | changes))
+        "result": timed_result(
+            workload(describe=dict(describe or {})), spec, settings, backend(kind), timing, **values
+        ),
+        **{name: value for name, value in changes.items() if name in own},
+    })  # fmt: skip
+    if kernels is not None:
+        made.add_kernels(kernels)
+    if layers is not None:
+        made.add_layers(layers)
+    return made
 
 
 def energy_window(

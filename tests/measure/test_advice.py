@@ -6,23 +6,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
-from tests.measure.fakes import workload
 from tests.measure.measured import energy_window, measured, timing_of
 
 from ridgeline.measure.advice import warnings
 from ridgeline.measure.energy import summarise_windows
-from ridgeline.measure.layer_energy import RepeatedEnergy
 from ridgeline.measure.layers import LayerTimes, Seen
-from ridgeline.measure.measurement import Measurement
 from ridgeline.measure.precision import Precision
+from ridgeline.measure.run_record import Measurement
 from ridgeline.measure.timing import WarmUp
-from ridgeline.records import Conditions, EnergyResult, KernelTime, Usage, WorkloadSpec
+from ridgeline.records import Conditions, EnergyResult, KernelTime, Usage
 from ridgeline.settings import Settings
 
-INFERENCE = WorkloadSpec(model="line", batch_size=2, mode="infer")
-
-IMAGES = workload(describe={"input_size": (32, 32)})
+IMAGES = {"input_size": (32, 32)}
 
 
 def layers_of(time_s: float, is_held_back: bool = False, modules: int = 1) -> LayerTimes:
@@ -42,18 +37,14 @@ def energy_of(*messages: str, step_time_s: float = 1.0) -> EnergyResult:
     return replace(summarise_windows(windows, samples_per_step=2), warnings=messages)
 
 
-def repeated(*, is_narrow: bool) -> RepeatedEnergy:
+def repeated(*, is_narrow: bool) -> EnergyResult:
     """Six windows of 5 J a call; the interval is 4 % or 8 % wide."""
-    window = energy_window(start_s=0.0, end_s=2.0, steps=4, mean_power_w=10.0)
-    return RepeatedEnergy(
-        windows=(window,) * 6, target=0.05,
-        interval_j_per_call=(4.9, 5.1) if is_narrow else (4.8, 5.2), calls_per_batch=4, power=None,
-    )  # fmt: skip
+    interval_j = (4.9, 5.1) if is_narrow else (4.8, 5.2)
+    return EnergyResult(energy_j_per_step=5.0, interval_j_per_step=interval_j)
 
 
 def test_nothing_is_said_where_nothing_is_amiss() -> None:
-    assert warnings(measured(), torch.tensor(1.5)) == []
-    assert warnings(measured(), None) == []
+    assert warnings(measured()) == []
 
 
 @pytest.mark.parametrize(
@@ -114,7 +105,7 @@ def test_nothing_is_said_where_nothing_is_amiss() -> None:
         ),
         (measured(settings=Settings(nvtx=True)), "--nvtx has no effect in this run"),
         *(
-            (measured(spec=INFERENCE, settings=asked), f"{name} has no effect in this run")
+            (measured(mode="infer", settings=asked), f"{name} has no effect in this run")
             for name, asked in (
                 ("--optimizer", Settings(optimizer="adam")),
                 ("--lr", Settings(lr=0.1)),
@@ -214,7 +205,7 @@ def test_nothing_is_said_where_nothing_is_amiss() -> None:
     ],
 )
 def test_one_warning(measurement: Measurement, text: str) -> None:
-    assert warnings(measurement, None) == [text]
+    assert warnings(measurement) == [text]
 
 
 @pytest.mark.parametrize(
@@ -225,7 +216,7 @@ def test_one_warning(measurement: Measurement, text: str) -> None:
         measured(timing=timing_of(*[1.0] * 10, data_s=0.1), settings=Settings(data="photos")),
         measured("cuda", settings=Settings(nvtx=True, cudnn_benchmark=True)),
         measured("cuda", settings=Settings(pin_memory=True, data="synthetic-host")),
-        measured(settings=Settings(channels_last=True), workload=IMAGES),
+        measured(settings=Settings(channels_last=True), describe=IMAGES),
         measured(settings=Settings(deterministic=True), log=["UserWarning: something else"]),
         measured(log=["UserWarning: cumsum is not deterministic"]),
         measured(layers=layers_of(1.04)),
@@ -241,7 +232,7 @@ def test_one_warning(measurement: Measurement, text: str) -> None:
     ],
 )
 def test_what_is_let_be(measurement: Measurement) -> None:
-    assert warnings(measurement, None) == []
+    assert warnings(measurement) == []
 
 
 def test_a_gpu_that_waits_for_data_is_not_told_to_launch_less() -> None:
@@ -250,7 +241,7 @@ def test_a_gpu_that_waits_for_data_is_not_told_to_launch_less() -> None:
         kernels=KernelTime(time_s=0.5, kernels=123.4, steps=3),
     )  # fmt: skip
 
-    assert warnings(waits, None) == [
+    assert warnings(waits) == [
         "the GPU works 500 ms of a 1 s step (50.0 %); for much of the rest it waits for data",
         "25.0 % of a step is spent waiting for data; try `ridgeline run … --workers 2 "
         "--pin-memory`, or time the model alone with `ridgeline run … --data synthetic`",
@@ -260,22 +251,15 @@ def test_a_gpu_that_waits_for_data_is_not_told_to_launch_less() -> None:
 def test_layers_of_a_compiled_model_are_not_held_against_its_step() -> None:
     asked = Settings(compile="default", layers=True)
 
-    assert warnings(measured(settings=asked, layers=layers_of(2.0)), None) == [
+    assert warnings(measured(settings=asked, layers=layers_of(2.0))) == [
         "layers were timed without torch.compile: a compiled model has no layers"
     ]
 
 
-@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
-def test_a_loss_that_is_no_number(loss: float) -> None:
-    assert warnings(measured(), torch.tensor(loss)) == [
+def test_a_loss_that_is_no_number() -> None:
+    assert warnings(measured(is_loss_finite=False)) == [
         "the loss is no longer a finite number; times are not affected, but the numbers are not a "
         "training: try a smaller rate, `ridgeline run … --lr 0.001`"
-    ]
-
-
-def test_an_output_that_is_no_number_has_nothing_to_do_with_a_learning_rate() -> None:
-    assert warnings(measured(spec=INFERENCE), torch.tensor(float("nan"))) == [
-        "the output has numbers that are not finite; times are not affected"
     ]
 
 
@@ -286,9 +270,10 @@ def test_warnings_of_the_meter_are_passed_on_and_the_most_important_come_first()
         "settings": Settings(nvtx=True),
         "layers": layers_of(2.0),
         "energy": energy_of("the meter is odd", step_time_s=2.0),
+        "is_loss_finite": False,
     }
 
-    said = warnings(measured(**given), torch.tensor(float("nan")))
+    said = warnings(measured(**given))
 
     assert [text.split(":")[0].split(";")[0] for text in said] == [
         "first",
@@ -312,4 +297,4 @@ def test_a_processor_that_others_had(cores: float, switches: int, is_said: bool)
         "other programs had the processor: steps used 1.0 of 2 cores and were interrupted 30 times "
         "a second; close them and measure again"
     )
-    assert warnings(measured(timing=timing, threads=2), None) == ([text] if is_said else [])
+    assert warnings(measured(timing=timing, threads=2)) == ([text] if is_said else [])

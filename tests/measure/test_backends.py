@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.measure.fakes import recorded
 
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.backends import (
@@ -17,6 +18,8 @@ from ridgeline.measure.backends import (
     HostTimeline,
     MpsBackend,
     choose_backend,
+    mark_calls,
+    marked,
 )
 
 ABSENT = "`ridgeline doctor` says what is missing; --backend cpu runs on the CPU"
@@ -92,11 +95,6 @@ def test_a_cuda_device_by_its_number(two_gpus: list[int]) -> None:
     assert two_gpus == [1]  # torch records events in the queue of the current device
 
 
-@pytest.mark.usefixtures("two_gpus")
-def test_auto_takes_cuda_first() -> None:
-    assert choose_backend().device == torch.device("cuda", 0)
-
-
 @pytest.mark.usefixtures("no_gpu")
 def test_auto_takes_an_apple_gpu_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
@@ -159,3 +157,44 @@ def test_the_calls_of_a_cuda_device(monkeypatch: pytest.MonkeyPatch) -> None:
     timeline = backend.timeline()
     assert isinstance(timeline, EventTimeline)
     assert timeline._make_event() == ("event", True)
+
+
+# ---------------------------------------------------------------- the mark around a step
+
+ALL = [
+    "synchronize", "start profiler", "start range ridgeline_step", "work",
+    "synchronize", "end range 7", "stop profiler",
+]  # fmt: skip
+
+
+def test_the_order_of_the_calls() -> None:
+    log: list[str] = []
+    with marked(recorded(log)):
+        log.append("work")
+    assert log == ALL
+
+
+def test_a_step_that_fails_is_closed_too() -> None:
+    log: list[str] = []
+    with pytest.raises(ZeroDivisionError), marked(recorded(log)):
+        log.append("work")
+        raise ZeroDivisionError
+    assert log == ALL
+
+
+def test_without_a_device_to_mark_for_the_block_just_runs() -> None:
+    log: list[str] = []
+    with marked(mark_calls(choose_backend("cpu"))):
+        log.append("work")
+    assert log == ["work"]
+
+
+def test_on_cuda_the_range_is_one_of_the_process() -> None:
+    # given a CUDA device; none of its calls is made
+    cuda = torch.cuda
+    backend = Backend(kind="cuda", device=choose_backend("cpu").device, name="a GPU")
+    calls = mark_calls(backend)
+    # then the range is not of the kind that only one thread sees (range_push, range_pop)
+    assert calls is not None
+    assert (calls.start_range, calls.end_range) == (cuda.nvtx.range_start, cuda.nvtx.range_end)
+    assert (calls.start_profiler, calls.stop_profiler) == (cuda.profiler.start, cuda.profiler.stop)

@@ -12,27 +12,22 @@ from tests.measure.measured import energy_window
 from tests.measure.simulated import Device, SteppedSampler, readings_while
 
 from ridgeline.measure.energy import (
+    EnergyMeasurement,
+    Pass,
+    Update,
     advise_on_energy,
+    counter_fault,
+    counter_power_w,
     evaluate_passes,
     find_outliers,
     measure_energy,
-    summarise_windows,
-)
-from ridgeline.measure.power import (
-    Pass,
-    PowerSamples,
-    Update,
-    counter_fault,
-    counter_power_w,
-    joules,
-    power_samples,
     powers_w,
-    readings_table,
     refresh_interval_s,
     sampled_power_w,
+    summarise_windows,
     updates,
-    watts,
 )
+from ridgeline.measure.run_record import readings_table
 from ridgeline.records import Conditions, EnergyResult
 from ridgeline.sensors.meter import Meters
 from ridgeline.sensors.sampler import Reading
@@ -67,11 +62,8 @@ def trapezoid_j(readings: list[Reading]) -> float:
 
 
 def test_an_update_lies_between_the_two_readings_that_show_it() -> None:
-    assert updates(TICKS, joules) == [
-        Update(time_s=1.5, value=110.0),
-        Update(time_s=4.5, value=140.0),
-    ]
-    assert updates(TICKS, watts) == []
+    assert updates(TICKS, "energy_j") == [Update(1.5, 110.0), Update(4.5, 140.0)]
+    assert updates(TICKS, "power_w") == []
 
 
 def test_counter_power_is_the_slope_between_updates() -> None:
@@ -114,10 +106,6 @@ def test_watts_are_the_sensors_or_the_counters() -> None:
     fast = [Reading(time_s=0.05 * n, energy_j=10.0 * n) for n in range(5)]  # 200 W
     assert powers_w(fast, 0.0, 1.0) == pytest.approx([200.0])
     assert powers_w([], 0.0, 1.0) == []
-    assert power_samples([10.0, 20.0, 30.0]) == PowerSamples(
-        count=3, mean_w=20.0, std_w=10.0, min_w=10.0, max_w=30.0
-    )
-    assert power_samples([]) is None
 
 
 @pytest.mark.parametrize(
@@ -148,14 +136,18 @@ def test_an_outlier_is_far_from_the_others_in_both_measures() -> None:
 # ---- a device of known energy --------------------------------------------------------------------
 
 
-def measured(device: Device, *kinds: str, window_s: float | None = None) -> EnergyResult:
+def measurement_of(device: Device, *kinds: str, total_s: float = 10.0) -> EnergyMeasurement:
     meters = device.meters(*kinds)
-    measurement = measure_energy(
-        device.run_for, meters, samples_per_step=8, window_s=window_s,
+    return measure_energy(
+        device.run_for, meters, samples_per_step=8, total_s=total_s,
         sampler=SteppedSampler(device, meters), clock=device.clock, rest=device.spend,
     )  # fmt: skip
-    assert measurement.energy is not None
-    return measurement.energy
+
+
+def measured(device: Device, *kinds: str, total_s: float = 10.0) -> EnergyResult:
+    energy = measurement_of(device, *kinds, total_s=total_s).energy
+    assert energy is not None
+    return energy
 
 
 def test_the_energy_of_a_step() -> None:
@@ -225,21 +217,13 @@ def at(readings: list[Reading], time_s: float) -> float:
 
 
 def test_six_windows_have_an_interval() -> None:
-    device = Device()
-    meters = device.meters()
-    measurement = measure_energy(
-        device.run_for, meters, samples_per_step=8, windows=6,
-        sampler=SteppedSampler(device, meters), clock=device.clock, rest=device.spend,
-    )  # fmt: skip
-
-    assert measurement.energy is not None
-    assert measurement.energy.interval_j_per_step == pytest.approx((24.0, 24.0), rel=0.01)
+    interval_j = measured(Device(), total_s=12.0).interval_j_per_step
+    assert interval_j == pytest.approx((24.0, 24.0), rel=0.01)
 
 
-def test_a_window_lasts_as_long_as_asked_or_as_the_sensor_needs() -> None:
-    assert measured(Device(), window_s=4.0).duration_s == pytest.approx(20.0, abs=0.2)
-    assert measured(Device(), window_s=0.1).duration_s == pytest.approx(10.0, abs=0.2)
-    assert measured(Device(refresh_s=0.02)).duration_s == pytest.approx(5.0, abs=0.2)
+def test_a_window_lasts_as_long_as_the_sensor_needs() -> None:
+    assert measured(Device(), total_s=0.1).duration_s == pytest.approx(6.0, abs=0.2)  # three
+    assert measured(Device(refresh_s=0.02), total_s=5.0).duration_s == pytest.approx(5.0, abs=0.2)
 
 
 # ---- what can go wrong ---------------------------------------------------------------------------
@@ -249,7 +233,9 @@ def test_without_a_meter_there_is_no_energy_and_nothing_runs() -> None:
     def run_for(_duration_s: float) -> int:
         raise AssertionError("there is nothing to measure")
 
-    measurement = measure_energy(run_for, Meters(reasons=("no counters",)), samples_per_step=1)
+    measurement = measure_energy(
+        run_for, Meters(reasons=("no counters",)), samples_per_step=1, total_s=5.0
+    )
 
     assert (measurement.energy, measurement.reasons) == (None, ("no counters",))
     assert (measurement.readings, measurement.passes) == ((), ())
@@ -269,17 +255,15 @@ def test_a_stuck_counter_gives_way_to_the_sensor() -> None:
 def test_with_a_stuck_counter_alone_there_is_no_energy() -> None:
     device = Device()
     device.break_counter = lambda _energy_j: 42.0
-    meters = device.meters("counter")
 
-    measurement = measure_energy(
-        device.run_for, meters, samples_per_step=1, windows=1, window_s=2.0,
-        sampler=SteppedSampler(device, meters), clock=device.clock, rest=device.spend,
-    )  # fmt: skip
+    measurement = measurement_of(device, "counter", total_s=3.0)
 
     assert measurement.energy is None
-    assert measurement.reasons == ("the counter did not advance in 2 s of work: it is not used",)
-    assert [one.name for one in measurement.passes] == ["idle", "lead-in", "window 1"]
-    assert len(measurement.readings) == pytest.approx(800, abs=20)
+    assert measurement.reasons == ("the counter did not advance in 3 s of work: it is not used",)
+    assert [one.name for one in measurement.passes] == [
+        "idle", "lead-in", "window 1", "window 2", "window 3",
+    ]  # fmt: skip
+    assert len(measurement.readings) == pytest.approx(1000, abs=20)
 
 
 def energy_of(*powers_w: float, sampled_w: float | None = None) -> EnergyResult:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -15,7 +14,7 @@ import pytest
 from tests.measure import isolated_work
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.isolation import Failure, Outcome, attempt, died, run_isolated
+from ridgeline.measure.isolation import Failure, Outcome, attempt, run_isolated
 
 ROOT = Path(__file__).parents[2]
 CRASHED = "the model or a library under it crashed; PYTHONFAULTHANDLER=1 shows where"
@@ -64,7 +63,7 @@ def test_an_exception_comes_back_with_its_traceback() -> None:
             "SIGKILL",
             Failure(
                 reason="the process was ended by SIGKILL",
-                hint="most often the system ran out of memory: try a smaller --batch-size",
+                hint="most often the system ran out of memory: try a smaller --batch-size or input",
                 is_out_of_memory=True,
             ),
         ),
@@ -110,10 +109,6 @@ def test_a_listener_that_fails_leaves_no_process_behind() -> None:
     assert is_gone(pids[0])
 
 
-def test_a_signal_without_a_name() -> None:
-    assert died(-40) == Failure(reason="the process was ended by signal 40", hint=CRASHED)
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -134,20 +129,10 @@ def test_too_little_memory_is_told_apart(error: Exception) -> None:
     assert failure is not None
     assert failure.reason == f"out of memory: {error}"
     assert failure.hint == (
-        "try a smaller --batch-size, --precision amp, or `ridgeline run … --find-max-batch`"
+        "try a smaller --batch-size or input, --precision amp, or "
+        "`ridgeline run … --find-max-batch`"
     )
     assert failure.is_out_of_memory and not failure.is_input
-
-
-def test_a_long_text_is_cut() -> None:
-    def work(_task: object, _send: object) -> None:
-        raise RuntimeError("x" * 1000)
-
-    failure = attempt(work, None, print).failure
-
-    assert failure is not None
-    assert failure.reason == "RuntimeError: " + "x" * 300
-    assert "x" * 1000 in failure.log
 
 
 # Another program that isolates work; without torch, which the work here does not need.
@@ -221,15 +206,3 @@ def test_a_process_that_nobody_wants_any_more_tidies_up(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_isolated(isolated_work.tidies, tmp_path / "half", stop)
     assert not (tmp_path / "half").exists()
-
-
-@pytest.mark.parametrize(("batch_size", "says"), [(1, "a smaller input"), (2, "--batch-size")])
-def test_a_batch_of_one_is_not_to_be_smaller(batch_size: int, says: str) -> None:
-    def work(_task: object, _send: object) -> None:
-        raise MemoryError
-
-    task = SimpleNamespace(spec=SimpleNamespace(batch_size=batch_size))
-    failure = attempt(work, task, print).failure
-    assert failure is not None
-    assert says in failure.hint
-    assert says in died(-9, task).hint

@@ -1,12 +1,28 @@
-"""Joules of one call, by repeating it on a device of known power."""
+"""Joules of a call and of layers that are repeated alone, on a device of known power."""
 
 from __future__ import annotations
 
-import pytest
-from tests.measure.simulated import Device, SteppedSampler
+from typing import Any, NamedTuple
 
-from ridgeline.measure.layer_energy import RepeatedEnergy, repeat_energy
+import pytest
+import torch
+from tests.measure.fakes import stepper, workload
+from tests.measure.simulated import Device, SteppedSampler
+from torch import Tensor, nn
+
+from ridgeline.measure import layer_energy
+from ridgeline.measure.layer_energy import (
+    CapturedCall,
+    capture_layer_calls,
+    is_certain,
+    make_repeatable,
+    measure_layer_energies,
+    repeat_energy,
+)
+from ridgeline.measure.step import Stepper
+from ridgeline.records import EnergyResult
 from ridgeline.sensors.meter import Meters
+from ridgeline.workloads import Inputs
 
 
 class Layer:
@@ -26,7 +42,7 @@ class Layer:
         self.syncs += 1
 
 
-def repeated(layer: Layer, meters: Meters | None = None, **named: float) -> RepeatedEnergy | None:
+def repeated(layer: Layer, meters: Meters | None = None, **named: float) -> EnergyResult | None:
     device = layer.device
     meters = meters or device.meters()
     return repeat_energy(
@@ -41,11 +57,10 @@ def test_the_energy_of_one_call() -> None:
     energy = repeated(layer)
 
     assert energy is not None
-    assert energy.energy_j_per_call == pytest.approx(0.5, rel=0.02)
-    assert energy.time_s_per_call == pytest.approx(0.001, rel=0.01)
-    assert (energy.attribution, energy.has_reached_target) == ("repeated alone", True)
+    assert energy.energy_j_per_step == pytest.approx(0.5, rel=0.02)
+    assert energy.step_time_s == pytest.approx(0.001, rel=0.01)
+    assert is_certain(energy)
     assert len(energy.windows) == 6  # of 1 s: ten refreshes each
-    assert energy.calls_per_batch == 50
     assert layer.calls / layer.syncs == pytest.approx(50, rel=0.05)  # not waited for at each call
 
 
@@ -55,19 +70,9 @@ def test_it_ends_at_the_limit_and_says_so() -> None:
     energy = repeated(layer, target=0.001, limit_s=8.0)
 
     assert energy is not None
-    assert not energy.has_reached_target
+    assert not is_certain(energy, 0.001)
     assert layer.device.now_s == pytest.approx(8.9, abs=0.5)  # with 0.9 s of finding out
-    assert energy.power is not None and energy.power.std_w > 100
-
-
-def test_a_short_limit_still_has_windows_enough() -> None:
-    layer = Layer(Device())
-
-    energy = repeated(layer, limit_s=2.0)
-
-    assert energy is not None and len(energy.windows) == 6
-    assert layer.device.now_s == pytest.approx(3.1, abs=0.2)
-    assert energy.energy_j_per_call == pytest.approx(0.5, rel=0.05)
+    assert energy.power_std_w is not None and energy.power_std_w > 100
 
 
 def test_no_meter_no_energy() -> None:
@@ -82,3 +87,284 @@ def test_a_meter_that_does_not_work_gives_none() -> None:
     layer.device.break_counter = lambda _energy_j: 42.0
 
     assert repeated(layer, layer.device.meters("counter")) is None
+
+
+# ---------------------------------------------------------------- every layer of a network
+
+
+class Draws(nn.Module):
+    """A layer that takes 1 ms and a power: 500 W for a millisecond is 0.5 J."""
+
+    def __init__(self, device: Device, power_w: float) -> None:
+        super().__init__()
+        self.device, self.power_w = device, power_w
+        self.calls = 0
+
+    def extra_repr(self) -> str:
+        return f"power_w={self.power_w}"
+
+    def forward(self, given: Tensor) -> Tensor:
+        self.calls += 1
+        self.device.spend(0.001, self.power_w)
+        return given
+
+
+class NotAlone(nn.Module):
+    """Works in its network only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_first = True
+
+    def forward(self, given: Tensor) -> Tensor:
+        assert self.is_first, "somebody has to prepare this"
+        self.is_first = False
+        return given
+
+
+def batch(size: int = 2) -> Inputs:
+    return Inputs(args=(torch.ones(size, 3),), targets=torch.zeros(size, 3))
+
+
+def stepper_of(*parts: nn.Module, mode: str = "infer") -> Stepper:
+    return stepper(workload(mode, make=lambda: nn.Sequential(*parts)), batch())
+
+
+def energies(
+    monkeypatch: pytest.MonkeyPatch, device: Device, taken: Stepper, meters: Meters | None = None
+) -> tuple[dict[str, Any], list[tuple[int, int]]]:
+    meters = meters or device.meters()
+    refreshes: list[float] = []
+
+    def on_the_device(*args: Any, refresh_s: float, **named: Any) -> Any:
+        refreshes.append(refresh_s)
+        sampler = SteppedSampler(device, meters)
+        return repeat_energy(
+            *args, refresh_s=refresh_s, clock=device.clock, sampler=sampler, **named
+        )
+
+    monkeypatch.setattr(layer_energy, "repeat_energy", on_the_device)
+    told: list[tuple[int, int]] = []
+    found = measure_layer_energies(
+        taken, meters, refresh_s=None, limit_s=2.0,
+        on_progress=lambda done, total: told.append((done, total)),
+    )  # fmt: skip
+    assert set(refreshes) <= {0.1}  # what is assumed where nobody found out
+    return found, told
+
+
+def joules(found: dict[str, Any]) -> dict[str, list[float]]:
+    return {path: [one.energy_j_per_step for one in calls] for path, calls in found.items()}
+
+
+def test_layers_that_are_alike_are_repeated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device()
+    first, second, other = Draws(device, 500.0), Draws(device, 500.0), Draws(device, 200.0)
+    taken = stepper_of(first, other, second)
+
+    found, told = energies(monkeypatch, device, taken)
+
+    assert joules(found) == {
+        "0": [pytest.approx(0.5, rel=0.05)],
+        "1": [pytest.approx(0.2, rel=0.05)],
+        "2": [pytest.approx(0.5, rel=0.05)],
+    }
+    assert found["0"][0] is found["2"][0]
+    assert min(first.calls, second.calls) == 1  # only in the step that they were seen in
+    assert told == [(1, 2), (2, 2)]
+
+
+def test_a_layer_that_cannot_be_called_alone_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device()
+    taken = stepper_of(Draws(device, 500.0), NotAlone())
+
+    found, told = energies(monkeypatch, device, taken)
+
+    assert list(found) == ["0"]
+    assert told == [(1, 2), (2, 2)]
+
+
+class PerRow(Draws):
+    """A row takes it 1 ms."""
+
+    def forward(self, given: Tensor) -> Tensor:
+        self.calls += 1
+        self.device.spend(0.001 * len(given), self.power_w)
+        return given
+
+
+class Twice(nn.Module):
+    """Calls its layer with all rows, with one, and with all again."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, given: Tensor) -> Tensor:
+        self.layer(given[:1] + self.layer(given)[:1])
+        output: Tensor = self.layer(given)
+        return output
+
+
+def test_every_call_of_a_layer_has_its_own_joules(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device()
+    taken = stepper_of(Twice(PerRow(device, 500.0)))
+
+    found, told = energies(monkeypatch, device, taken)
+
+    one, two = pytest.approx(0.5, rel=0.05), pytest.approx(1.0, rel=0.05)
+    assert joules(found) == {"0.layer": [two, one, two]}
+    assert found["0.layer"][0] is found["0.layer"][2]
+    assert told == [(1, 2), (2, 2)]
+
+
+def test_one_call_that_cannot_be_repeated_leaves_its_layer_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class OnceWithAllRows(PerRow):
+        def forward(self, given: Tensor) -> Tensor:
+            assert len(given) == 1 or self.calls < 3, "somebody has to prepare this"
+            return super().forward(given)
+
+    device = Device()
+    taken = stepper_of(Twice(OnceWithAllRows(device, 500.0)), PerRow(device, 500.0))
+
+    found, _ = energies(monkeypatch, device, taken)
+
+    assert list(found) == ["1"]
+
+
+def test_layers_of_a_compiled_model_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device()
+    taken = stepper_of(Draws(device, 500.0))
+
+    def compiled(*_args: Any) -> Any:
+        raise AssertionError("a compiled model has no layers")
+
+    taken.model = compiled
+
+    found, _ = energies(monkeypatch, device, taken)
+
+    assert joules(found) == {"0": [pytest.approx(0.5, rel=0.05)]}
+    assert taken.model is compiled
+
+
+def test_what_each_layer_is_given() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.shared = nn.Linear(3, 3)
+            self.inner = nn.Sequential(nn.ReLU())
+            self.never = nn.Linear(1, 1)
+
+        def forward(self, given: Tensor) -> Tensor:
+            output: Tensor = self.shared(input=self.inner(self.shared(given)))
+            return output
+
+    taken = stepper(workload(make=Net), batch())
+
+    given = capture_layer_calls(taken)
+
+    assert [one.path for one in given] == ["shared", "inner.0", "shared"]  # calls of leaves
+    assert torch.equal(given[0].args[0], torch.ones(2, 3)) and given[0].kwargs == {}
+    assert given[2].args == () and list(given[2].kwargs) == ["input"]
+    assert not any(part._forward_pre_hooks for part in taken.module.modules())
+
+
+def alike(one: nn.Module, two: nn.Module, *inputs: Tensor) -> bool:
+    first, second = (inputs * 2)[:2]
+    ours = CapturedCall(path="a", layer=one, args=(first,), kwargs={})
+    theirs = CapturedCall(path="b", layer=two, args=(second,), kwargs={})
+    return ours.workload_key == theirs.workload_key
+
+
+class Scaled(nn.Module):
+    """A layer that does not tell its size."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size, 3))
+
+
+def test_layers_that_do_the_same_work_have_one_key() -> None:
+    row, rows = torch.ones(1, 3), torch.ones(2, 3)
+    assert alike(nn.Linear(3, 4), nn.Linear(3, 4), row)
+    assert not alike(nn.Linear(3, 4), nn.Linear(3, 4), row, rows)
+    assert not alike(nn.Linear(3, 4), nn.Linear(3, 5), row)
+    assert not alike(nn.Linear(3, 4), nn.Linear(3, 4, bias=False), row)
+    assert not alike(nn.ReLU(), nn.GELU(), row)
+    assert not alike(nn.ReLU(), nn.ReLU(), row, row.half())
+    assert not alike(nn.ReLU(), nn.ReLU(), row, row.clone().requires_grad_())
+    assert alike(Scaled(2), Scaled(2), row)
+    assert not alike(Scaled(2), Scaled(64), row)
+
+
+def given_to(layer: nn.Module, taken: Stepper) -> CapturedCall:
+    return next(one for one in capture_layer_calls(taken) if one.layer is layer)
+
+
+@pytest.mark.parametrize(("mode", "stays"), [("train", False), ("infer", True)])
+def test_an_activation_in_place_is_repeated_beside_in_training_only(mode: str, stays: bool) -> None:
+    relu = nn.ReLU(inplace=True)
+    taken = stepper_of(nn.Linear(3, 3), relu, mode=mode)
+    one = given_to(relu, taken)
+
+    with make_repeatable(one, taken) as call:
+        assert call is not None
+        assert relu.inplace is stays
+        call()
+
+    assert relu.inplace
+
+
+def test_training_repeats_the_backward_too_and_trains_nothing() -> None:
+    layer = nn.Linear(3, 3)
+    taken = stepper_of(nn.Linear(3, 3), layer, mode="train")
+    with make_repeatable(given_to(layer, taken), taken) as call:
+        assert call is not None
+        gradients = call()
+
+    assert isinstance(gradients, tuple)
+    input_grad, weight_grad, bias_grad = gradients
+    assert torch.allclose(input_grad, layer.weight.detach().sum(0).expand(2, 3))
+    assert torch.equal(bias_grad, torch.full((3,), 2.0))
+    assert weight_grad.shape == (3, 3)
+    assert [weight.grad for weight in layer.parameters()] == [None, None]
+
+
+def test_inference_repeats_without_a_graph() -> None:
+    layer = nn.Linear(3, 3)
+    taken = stepper_of(layer)
+
+    with make_repeatable(given_to(layer, taken), taken) as call:
+        assert call is not None
+        output = call()
+
+    assert isinstance(output, Tensor) and output.is_inference()
+
+
+class State(NamedTuple):
+    hidden: Tensor
+    cell: Tensor
+
+
+class TakesState(nn.Module):
+    def forward(self, given: Tensor, state: State) -> Tensor:
+        return given * state.hidden + state.cell
+
+
+def test_a_layer_that_is_given_a_tuple_with_names() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(2, 3))
+            self.inner = TakesState()
+
+        def forward(self, given: Tensor) -> Tensor:
+            output: Tensor = self.inner(given, State(self.scale * 2, self.scale))
+            return output
+
+    taken = stepper(workload(make=Net), batch())
+
+    with make_repeatable(capture_layer_calls(taken)[0], taken) as call:
+        assert call is not None

@@ -123,17 +123,6 @@ def test_padding_may_be_a_word() -> None:
     assert list(table.loc[0, ["kernel_size", "padding", "std_s"]]) == ["3", "same", 0.0]
 
 
-def test_leaves_depths_and_calls(table: pd.DataFrame) -> None:
-    assert table["is_leaf"].to_dict() == {
-        "(model)": False, "features": False, "features.0": True, "features.1": True,
-        "features2": True, "shortcut": False, "head": True, "(data)": False, "(optimizer)": False,
-    }  # fmt: skip
-    assert table["depth"].to_dict()["features.1"] == 2
-    assert table["depth"].to_dict()["(model)"] == 0
-    assert table["calls"].to_dict()["features.1"] == 2
-    assert table["calls"].to_dict()["(data)"] == 0
-
-
 def test_what_is_outside_of_modules_has_time_and_no_direction(table: pd.DataFrame) -> None:
     row = table.loc["(optimizer)"]
 

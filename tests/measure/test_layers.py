@@ -15,8 +15,8 @@ from torch.utils.checkpoint import checkpoint
 from ridgeline.measure import layers
 from ridgeline.measure.backends import Backend, HostTimeline, Timeline
 from ridgeline.measure.layers import LayerMarks, LayerTimes, Seen, time_layers
-from ridgeline.measure.marks import NoMarks
 from ridgeline.measure.step import Stepper
+from ridgeline.measure.timing import NoMarks
 from ridgeline.settings import Settings
 from ridgeline.workloads import Inputs
 
@@ -182,16 +182,6 @@ def test_what_a_checkpoint_does_again_is_backward_time(use_reentrant: bool, last
     }
 
 
-def test_a_modules_time_by_phase() -> None:
-    taken, backend = net_on(Clock())
-
-    times = time_layers(taken, backend, step_time_s=2.0)
-
-    assert times.time_s("block.last") == 12.0
-    assert times.time_s("block.last", "backward") == 8.0
-    assert times.time_s("nothing") == 0.0
-
-
 def test_what_a_hook_saw() -> None:
     taken, backend = net_on(Clock())
 
@@ -307,27 +297,6 @@ def test_what_hooks_take_on_the_hosts_time_line_is_nobodys(
     assert times == expected
     assert times.sum_s == (68.25 if mode == "train" else 23.5)
     assert "(watching)" not in {owner for owner, _ in times.samples_s}
-
-
-def test_hooks_take_a_second_at_both_ends_of_every_call() -> None:
-    ticks = count()
-    backend = backend_with(lambda: float(next(ticks)))  # every mark is a second later
-    layers_of_line = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
-    work = workload("infer", make=lambda: layers_of_line)
-    made = endless(stepper(work, backend=backend), line_batch(2))
-
-    times = time_layers(made, backend, step_time_s=2.0)
-
-    # between the 16 marks are 15 s; the hooks of three calls have 6 s of them
-    assert once(times) == {
-        ("(data)", "data"): 1.0,
-        ("(copy)", "copy"): 1.0,
-        ("(forward)", "forward"): 2.0,
-        ("(model)", "forward"): 3.0,
-        ("0", "forward"): 1.0,
-        ("1", "forward"): 1.0,
-    }
-    assert times.sum_s == 9.0
 
 
 def test_no_hook_stays_and_nothing_else_changes() -> None:

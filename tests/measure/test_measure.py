@@ -11,7 +11,6 @@ from torch import nn
 import ridgeline
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.result import MeasureResult
-from ridgeline.measure.run_record import run_result
 from ridgeline.pipeline.analyze import AnalyzeResult
 from ridgeline.pipeline.outputs import Outputs
 from ridgeline.pipeline.stages import Stages
@@ -53,7 +52,7 @@ def test_errors_name_arguments() -> None:
 
 def test_warnings_name_arguments() -> None:
     warning = "times were not steady; try `ridgeline run … --warmup-iters 36`"
-    record = replace(run_result(measured()), warnings=(warning,))
+    record = replace(measured().result, warnings=(warning,))
     result = MeasureResult(model="net", batch_size=4, mode="infer", result=record)
     assert result.warnings == ["times were not steady; try `warmup_iters=36`"]
 

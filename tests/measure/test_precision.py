@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from ridgeline.errors import RidgelineError
 from ridgeline.measure import precision
 from ridgeline.measure.backends import Backend
 from ridgeline.measure.precision import Precision, choose_precision
@@ -77,15 +76,6 @@ def test_an_amd_gpu_is_not_judged_by_compute_capability(monkeypatch: pytest.Monk
     monkeypatch.setattr(torch.version, "hip", "6.2")
 
     assert choose_precision("bf16", backend("cuda")).used == "bf16"
-
-
-def test_an_unknown_precision() -> None:
-    with pytest.raises(RidgelineError) as caught:
-        choose_precision("fp8", backend("cpu"))
-
-    assert str(caught.value) == (
-        "unknown precision 'fp8'\n  hint: the precisions are fp32, tf32, amp, bf16, fp16"
-    )
 
 
 @pytest.mark.parametrize(
@@ -158,13 +148,3 @@ def test_what_torch_keeps_is_set_and_put_back(
     assert inside == (True, True, True, True, True, True)
     assert torch.equal(number, torch.rand((), generator=torch.Generator().manual_seed(3)))
     assert flags() == kept
-
-
-@pytest.mark.usefixtures("kept")
-def test_a_process_that_was_strict_is_strict_again() -> None:
-    torch.use_deterministic_algorithms(True, warn_only=False)
-
-    with torch_settings(Settings(), Precision(requested="fp32", used="fp32")):
-        assert not torch.are_deterministic_algorithms_enabled()
-
-    assert flags()[4:] == (True, False)

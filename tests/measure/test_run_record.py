@@ -10,23 +10,17 @@ from typing import Any
 import pytest
 import torch
 from tests.measure.fakes import workload
-from tests.measure.measured import energy_window, measured, timing_of
+from tests.measure.measured import measured, timing_of
 from torch import nn
 
 from ridgeline.measure import measure_workload as measurement
-from ridgeline.measure.backends import DeviceMemory
 from ridgeline.measure.energy import EnergyMeasurement
-from ridgeline.measure.layer_energy import RepeatedEnergy
 from ridgeline.measure.layers import LayerTimes, Seen
-from ridgeline.measure.marks import StepTimes
 from ridgeline.measure.measure_workload import measure_workload
-from ridgeline.measure.measurement import Measurement
-from ridgeline.measure.power import PowerSamples
-from ridgeline.measure.run_record import make_tables, peak_memory_bytes, run_result
-from ridgeline.measure.timing import warm_up
-from ridgeline.records import KernelTime, ProcessStats, WorkloadSpec
+from ridgeline.measure.run_record import Measurement, make_tables
+from ridgeline.measure.timing import StepTimes, warm_up
+from ridgeline.records import EnergyResult, KernelTime, WorkloadSpec
 from ridgeline.sensors.meter import Meter, Meters
-from ridgeline.sensors.sampler import Reading
 from ridgeline.serialize import to_dict
 from ridgeline.settings import Settings
 from ridgeline.store import ResultsFolder
@@ -36,7 +30,7 @@ SPEC = WorkloadSpec(model="line", batch_size=4, mode="train")
 
 def stored(measured: Measurement) -> dict[str, Any]:
     """What is written to run.json."""
-    content: dict[str, Any] = to_dict(run_result(measured))
+    content: dict[str, Any] = to_dict(measured.result)
     return content
 
 
@@ -149,7 +143,7 @@ def test_tables_of_a_real_run_can_be_stored(tiny: Any, tmp_path: Path) -> None:
     made, stepper, _ = tiny
     kept = make_tables(made, stepper.module)
 
-    run_id = ResultsFolder(tmp_path).save_run("x", {}, run_result(made), {}, tables=kept)
+    run_id = ResultsFolder(tmp_path).save_run("x", {}, made.result, {}, tables=kept)
 
     back = ResultsFolder(tmp_path).read_table(run_id, "layers")
     assert list(back["layer"][:4]) == ["(model)", "0", "1", "2"]
@@ -193,25 +187,17 @@ def test_the_means_of_phases_add_up_where_their_medians_do_not() -> None:
     assert plain["step_time_s"]["mean"] == 4.0
 
 
-def test_readings_during_the_timing_are_counted() -> None:
-    readings = tuple(Reading(time_s=time_s) for time_s in (-0.1, 0.0, 5.0, 10.0, 10.1))
-
-    assert stored(measured(readings=readings))["conditions"]["readings_during"] == 3
-    assert stored(measured())["conditions"]["readings_during"] == 0
-
-
 def test_throughput_is_over_all_of_the_elapsed_time() -> None:
-    made = measured(timing=timing_of(1.0, 1.0, elapsed_s=4.0))
+    result = measured(timing=timing_of(1.0, 1.0, elapsed_s=4.0)).result
 
-    assert (made.samples_per_step, made.samples_per_s) == (2, 1.0)
+    assert (result.samples_per_step, result.samples_per_s) == (2, 1.0)
 
 
 def test_batches_of_a_step_count_in_training_only() -> None:
     asked = Settings(grad_accum_steps=3)
-    infer = WorkloadSpec(model="line", batch_size=2, mode="infer")
 
-    assert measured(settings=asked).samples_per_step == 6
-    assert measured(settings=asked, spec=infer).samples_per_step == 2
+    assert measured(settings=asked).result.samples_per_step == 6
+    assert measured(settings=asked, mode="infer").result.samples_per_step == 2
 
 
 def test_how_busy_a_gpu_was() -> None:
@@ -219,18 +205,6 @@ def test_how_busy_a_gpu_was() -> None:
 
     assert plain["busy_fraction"] == 0.5
     assert plain["kernels"] == {"time_s": 0.5, "kernels": 10.0, "steps": 3}
-
-
-def test_peak_memory_is_the_allocators_on_a_device_and_the_processs_on_a_cpu() -> None:
-    process = ProcessStats(
-        user_time_s=0.0, system_time_s=0.0, peak_rss_bytes=7, peak_child_rss_bytes=0,
-        minor_faults=0, major_faults=0, voluntary_switches=0, involuntary_switches=0,
-    )  # fmt: skip
-    memory = DeviceMemory(allocated_bytes=5, reserved_bytes=6)
-
-    assert peak_memory_bytes(measured("cpu", process=process)) == 7
-    assert peak_memory_bytes(measured("cuda", process=process, memory=memory)) == 5
-    assert peak_memory_bytes(measured("cpu")) is None
 
 
 def test_how_layers_add_up() -> None:
@@ -261,17 +235,15 @@ def test_layers_are_a_share_of_the_pass_that_timed_them(compiled: str | None) ->
     assert table["percentage"].to_dict() == {"(model)": 75.0, "0": 25.0}
 
 
-def energy_of_a_call(steps: int, interval_j: tuple[float, float] | None) -> RepeatedEnergy:
-    window = energy_window(start_s=0.0, end_s=2.0, steps=steps, mean_power_w=10.0)
-    return RepeatedEnergy(
-        windows=(window,) * 6, interval_j_per_call=interval_j,
-        target=0.05, calls_per_batch=4,
-        power=PowerSamples(count=3, mean_w=10.0, std_w=1.0, min_w=9.0, max_w=11.0),
+def energy_of_a_call(energy_j: float, interval_j: tuple[float, float] | None) -> EnergyResult:
+    return EnergyResult(
+        energy_j_per_step=energy_j, interval_j_per_step=interval_j, power_samples=3,
+        power_mean_w=10.0, power_std_w=1.0,
     )  # fmt: skip
 
 
-LARGE = energy_of_a_call(4, (4.95, 5.05))  # 5 J
-SMALL = energy_of_a_call(10, (1.9, 2.1))  # 2 J, less certain
+LARGE = energy_of_a_call(5.0, (4.95, 5.05))
+SMALL = energy_of_a_call(2.0, (1.9, 2.1))  # less certain
 
 
 @pytest.mark.parametrize(
@@ -279,11 +251,11 @@ SMALL = energy_of_a_call(10, (1.9, 2.1))  # 2 J, less certain
     [
         ((LARGE, SMALL, LARGE), [12.0, pytest.approx([11.8, 12.2]), False, 10.0, 3.0]),
         ((LARGE, LARGE), [10.0, [9.9, 10.1], True, 10.0, 3.0]),
-        ((LARGE, energy_of_a_call(4, None)), [10.0, None, False, 10.0, 3.0]),
+        ((LARGE, energy_of_a_call(5.0, None)), [10.0, None, False, 10.0, 3.0]),
     ],
 )
 def test_a_layers_energy_is_that_of_all_its_calls(
-    energies: tuple[RepeatedEnergy, ...], expected: list[Any]
+    energies: tuple[EnergyResult, ...], expected: list[Any]
 ) -> None:
     layers = LayerTimes(
         samples_s={("0", "forward"): (1.0,)},
@@ -302,10 +274,6 @@ def test_a_layers_energy_is_that_of_all_its_calls(
     assert table.loc[["(model)"], columns].isna().all(axis=None)
 
 
-def test_no_tables_where_nothing_was_taken() -> None:
-    assert make_tables(measured(), nn.Linear(1, 1)) == {}
-
-
 @pytest.mark.parametrize("data", ["synthetic", "synthetic-host"])
 def test_a_cpu_has_nothing_to_pin_and_says_so(monkeypatch: pytest.MonkeyPatch, data: str) -> None:
     monkeypatch.setattr(measurement, "warm_up", partial(warm_up, limit_s=-1.0))
@@ -315,7 +283,7 @@ def test_a_cpu_has_nothing_to_pin_and_says_so(monkeypatch: pytest.MonkeyPatch, d
 
     made, _ = measure_workload(workload(), SPEC, asked)
 
-    assert (made.data, made.warnings) == (
+    assert (made.result.data, list(made.result.warnings)) == (
         data,
         [
             "too few warm-up steps (1) to tell whether times are steady; try "

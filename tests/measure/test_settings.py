@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.settings import Settings, as_arguments, check_mode, option
+from ridgeline.settings import Settings, as_arguments, option
 
 NAMES = "sgd, momentum, nesterov, adam, adamw, adamax, nadam, radam, rmsprop, adagrad, adadelta, "
 
@@ -65,13 +65,6 @@ def test_a_wrong_value_is_named_with_the_way_out(
     assert (caught.value.problem, caught.value.hint) == (problem, hint)
 
 
-def test_the_least_values_are_possible() -> None:
-    Settings(
-        device=0, warmup_iters=0, iters=1, lr=0.0, momentum=0.0, weight_decay=0.0,
-        grad_accum_steps=1, seed=0, workers=1, prefetch_factor=1, energy_time_s=0.1,
-    )  # fmt: skip
-
-
 def test_as_plain_values() -> None:
     assert vars(Settings(precision="amp", lr=0.1, layers=True)) == {
         "backend": "auto", "device": 0, "precision": "amp", "warmup_iters": None, "iters": None,
@@ -98,12 +91,6 @@ def test_only_given_options_go_to_the_optimizer() -> None:
 )
 def test_data_that_is_made_here(data: str, is_synthetic: bool) -> None:
     assert Settings(data=data).is_synthetic is is_synthetic
-
-
-def test_modes() -> None:
-    check_mode("train")
-    with pytest.raises(RidgelineError, match="unknown mode 'fit'\n  hint: choose infer, train"):
-        check_mode("fit")
 
 
 def test_the_option_behind_a_field() -> None:

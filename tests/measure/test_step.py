@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -13,39 +13,32 @@ from torch import Tensor, nn
 
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.backends import Backend
-from ridgeline.measure.marks import NoMarks
 from ridgeline.measure.precision import Precision
-from ridgeline.measure.step import make_stepper, torch_settings
-from ridgeline.measure.tensors import Placement
+from ridgeline.measure.step import Placement, make_stepper, torch_settings
+from ridgeline.measure.timing import NoMarks
 from ridgeline.settings import Settings
+from ridgeline.tracing.modules import tensors_in
 from ridgeline.workloads import Inputs
 
-
-def test_the_phases_of_a_training_step() -> None:
-    said = Said()
-
-    stepper(workload(), line_batch(2)).step(said)
-
-    assert said.phases == ["data", "copy", "forward", "backward", "optimizer"]
+BATCH_PHASES = ["data", "copy", "forward", "backward"]
 
 
-def test_the_phases_of_a_step_of_three_batches() -> None:
-    said = Said()
+@pytest.mark.parametrize(
+    ("mode", "batches", "phases"),
+    [
+        ("train", 1, [*BATCH_PHASES, "optimizer"]),
+        ("train", 3, [*BATCH_PHASES * 3, "optimizer"]),
+        ("infer", 3, ["data", "copy", "forward"]),  # whatever was asked of training
+    ],
+)
+def test_the_phases_of_a_step(mode: str, batches: int, phases: list[str]) -> None:
+    said, asked = Said(), Settings(grad_accum_steps=batches)
+    taken = stepper(workload(mode), *[line_batch(2)] * batches, settings=asked)
 
-    stepper(workload(), *[line_batch(2)] * 3, settings=Settings(grad_accum_steps=3)).step(said)
-
-    assert said.phases == [*["data", "copy", "forward", "backward"] * 3, "optimizer"]
-
-
-def test_the_phases_of_inference_whatever_was_asked_of_training() -> None:
-    said = Said()
-    asked = Settings(grad_accum_steps=3)
-
-    taken = stepper(workload("infer"), line_batch(2), settings=asked)
     taken.step(said)
 
-    assert said.phases == ["data", "copy", "forward"]
-    assert (taken.parts, taken.optimizer, taken.scaler) == (1, None, None)
+    assert said.phases == phases
+    assert (taken.optimizer is None) == (mode == "infer")
 
 
 def trained_weights(parts: int) -> dict[str, Tensor]:
@@ -136,7 +129,7 @@ def test_what_the_batches_are_to_become() -> None:
         return iter(()), True
 
     taken = make_stepper(
-        workload(make=lambda: nn.Conv2d(3, 8, 3)), asked, CPU,
+        workload(make=lambda: nn.Conv2d(3, 8, 3)), asked, CUDA,
         Precision(requested="bf16", used="bf16"), batches,
     )  # fmt: skip
 
@@ -145,7 +138,7 @@ def test_what_the_batches_are_to_become() -> None:
             device=CPU.device,
             dtype=torch.bfloat16,
             memory_format=torch.channels_last,
-            non_blocking=True,
+            is_pinned=True,
         )
     ]
     assert taken.placement is None
@@ -168,15 +161,6 @@ def test_random_numbers_go_on_as_if_nothing_had_been_measured() -> None:
 
     assert drawn != expected
     assert (torch.rand(3).tolist(), random.random()) == expected
-
-
-def test_random_numbers_go_on_after_an_error() -> None:
-    before = torch.get_rng_state()
-
-    with suppress(ZeroDivisionError), torch_settings(Settings(seed=2), FP32):
-        raise ZeroDivisionError
-
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_frozen_weights_are_not_trained() -> None:
@@ -282,3 +266,92 @@ def test_a_model_without_a_loss_is_trained_on_the_mean_of_its_outputs() -> None:
 
     assert taken.last_loss is not None
     assert torch.equal(taken.last_loss, expected.detach())
+
+
+# ---------------------------------------------------------------- batches to a device
+
+META = torch.device("meta")  # another device that every machine has
+
+
+class Pair(NamedTuple):
+    boxes: Tensor
+    classes: Tensor
+
+
+def devices(value: Any) -> list[str]:
+    return [tensor.device.type for tensor in tensors_in(value)]
+
+
+def test_every_tensor_moves_and_the_nest_stays() -> None:
+    here = torch.zeros(1)
+    batch = Inputs(
+        args=(here, [here, (here, "word")]),
+        kwargs={"mask": {"inner": here}, "return_loss": True},
+        targets=Pair(here, here),
+    )
+
+    moved = Placement(device=META).inputs(batch)
+
+    assert devices((moved.args, moved.kwargs, moved.targets)) == ["meta"] * 6
+    assert isinstance(moved.targets, Pair)
+    assert isinstance(moved.args[1], list) and isinstance(moved.args[1][1], tuple)
+    assert (moved.args[1][1][1], moved.kwargs["return_loss"]) == ("word", True)
+    assert devices((batch.args, batch.kwargs, batch.targets)) == ["cpu"] * 6
+
+
+@pytest.mark.parametrize(
+    ("given", "becomes"),
+    [
+        (torch.float32, torch.bfloat16),
+        (torch.float64, torch.bfloat16),
+        (torch.int64, torch.int64),
+        (torch.bool, torch.bool),
+        (torch.uint8, torch.uint8),
+        (torch.complex64, torch.complex64),
+    ],
+)
+def test_only_floats_take_the_precision(given: torch.dtype, becomes: torch.dtype) -> None:
+    placement = Placement(device=torch.device("cpu"), dtype=torch.bfloat16)
+
+    assert placement.to_device(torch.zeros(2, dtype=given)).dtype is becomes
+
+
+@pytest.mark.parametrize(
+    ("tensor", "is_channels_last"),
+    [
+        (torch.zeros(2, 3, 4, 4), True),
+        (torch.zeros(2, 3, 4, 4, dtype=torch.int64), False),  # labels of pixels
+        (torch.zeros(3, 4, 4), False),
+        (torch.zeros(2, 3, 4, 4, 4), False),
+    ],
+)
+def test_only_images_become_channels_last(tensor: Tensor, is_channels_last: bool) -> None:
+    moved = Placement(device=torch.device("cpu"), memory_format=torch.channels_last).to_device(
+        tensor
+    )
+
+    assert (moved.stride() != tensor.stride()) is is_channels_last
+    if is_channels_last:
+        assert moved.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_pinned_batch_is_copied_beside_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = torch.zeros(1)
+    batch = Inputs(args=(here, [here]), kwargs={"x": here}, targets=Pair(here, here))
+    asked: list[bool] = []
+    real = Tensor.to
+
+    def to(self: Tensor, *args: Any, non_blocking: bool = False, **named: Any) -> Tensor:
+        asked.append(non_blocking)
+        return real(self, *args, **named)
+
+    monkeypatch.setattr(Tensor, "pin_memory", lambda self: real(self, META))
+    monkeypatch.setattr(Tensor, "to", to)
+    for is_pinned in (True, False):
+        placement = Placement(device=META, is_pinned=is_pinned)
+        held = placement.host_inputs(batch)
+        placement.to_device(here)
+        kind = "meta" if is_pinned else "cpu"
+        assert devices((held.args, held.kwargs, held.targets)) == [kind] * 5
+
+    assert asked == [True, False]

@@ -1,15 +1,37 @@
-"""The warm-up and the timed loop, on a clock that passes when a step says so."""
+"""The warm-up and the timed loop on a clock that steps move; marks, processor and kernel time."""
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable, Iterator
 from itertools import chain, count, repeat
+from types import SimpleNamespace, TracebackType
+from typing import Any
 
+import psutil
 import pytest
-from tests.measure.fakes import Clock, Gpu
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.measure.fakes import Clock, Gpu, GpuEvent
 
-from ridgeline.measure.marks import Marks, StepRecorder
-from ridgeline.measure.timing import WarmUp, choose_iters, is_steady, time_steps, warm_up
+from ridgeline.measure import timing
+from ridgeline.measure.backends import EventTimeline
+from ridgeline.measure.timing import (
+    Marks,
+    StepRecorder,
+    StepTimes,
+    WarmUp,
+    choose_iters,
+    is_steady,
+    measure_kernel_time,
+    process_stats,
+    time_steps,
+    union_length,
+    usage_since,
+    warm_up,
+)
+from ridgeline.records import KernelTime, ProcessStats, Usage
 
 
 def steps_of(clock: Clock, times_s: Iterator[float]) -> Callable[[Marks], None]:
@@ -61,14 +83,6 @@ def test_the_steps_in_which_things_are_set_up_are_not_held_against_the_limit() -
     assert warmup == WarmUp(times_s=(60.0, 0.25, 30.0, *[0.25] * 7), is_steady=True)
 
 
-def test_what_was_asked_is_done_beyond_the_limit() -> None:
-    assert len(warmed(map(float, count(1)), limit_s=100.0, least=20).times_s) == 20
-
-
-def test_very_long_steps_are_few_and_nothing_is_said_about_them() -> None:
-    assert warmed(repeat(60.0)) == WarmUp(times_s=(60.0,) * 4, is_steady=None)
-
-
 def test_a_clock_that_still_rises_is_waited_for() -> None:
     rising_hz = (1e9 * min(number, 12) for number in count(1))
 
@@ -77,12 +91,6 @@ def test_a_clock_that_still_rises_is_waited_for() -> None:
     assert len(warmup.times_s) == 19  # five readings of 12 GHz after a median of 12 GHz
     assert warmup.clocks_hz == (*(1e9 * number for number in range(1, 12)), *[12e9] * 8)
     assert warmup.is_steady
-
-
-def test_a_device_that_does_not_tell_its_clock() -> None:
-    warmup = warmed(repeat(0.25), clock_hz=lambda: None)
-
-    assert (len(warmup.times_s), warmup.clocks_hz) == (10, ())
 
 
 def test_every_warm_up_step_is_waited_for_and_told_of() -> None:
@@ -124,7 +132,6 @@ def test_steady(times_s: list[float], clocks_hz: list[float], steady: bool | Non
     [
         (7, [1.0], 7),
         (1000, [9.0], 1000),
-        (None, [], 100),
         (None, [0.001], 100),
         (None, [0.1], 100),
         (None, [0.35], 29),
@@ -147,7 +154,7 @@ def test_the_device_is_waited_for_before_and_after_and_never_between() -> None:
 
     time_steps(
         step, StepRecorder(gpu.timeline(), clock), gpu.synchronize,
-        iters=2, has_events=True, clock=clock,
+        iters=2, clock=clock,
     )  # fmt: skip
 
     prepared = ["record"] * (2 * 5 + 1)  # all events that two steps can need, and the start
@@ -165,15 +172,14 @@ def test_elapsed_time_ends_with_the_device() -> None:
         marks.end("forward")
 
     clock.spend(10.0)
-    timing = time_steps(
+    timed = time_steps(
         step, StepRecorder(gpu.timeline(), clock), gpu.synchronize,
-        iters=3, has_events=True, clock=clock,
+        iters=3, clock=clock,
     )  # fmt: skip
 
-    assert (timing.elapsed_s, timing.start_s, timing.end_s) == (3.0, 10.0, 13.0)
-    assert timing.device.steps_s == (1.0, 1.0, 1.0)
-    assert timing.host.steps_s == (0.25, 0.25, 0.25)
-    assert timing.has_events
+    assert (timed.elapsed_s, timed.start_s, timed.end_s) == (3.0, 10.0, 13.0)
+    assert timed.device.steps_s == (1.0, 1.0, 1.0)
+    assert timed.host.steps_s == (0.25, 0.25, 0.25)
 
 
 def test_progress_is_told_every_quarter_of_a_second() -> None:
@@ -181,7 +187,7 @@ def test_progress_is_told_every_quarter_of_a_second() -> None:
 
     time_steps(
         steps_of(clock, repeat(0.125)), StepRecorder(None, clock), lambda: None,
-        iters=8, has_events=False, clock=clock,
+        iters=8, clock=clock,
         on_progress=lambda done, total: told.append((done, total)),
     )  # fmt: skip
 
@@ -197,6 +203,236 @@ def test_room_for_the_marks_of_every_batch_of_a_step() -> None:
 
     recorder = Counted(None)
 
-    time_steps(lambda _: None, recorder, lambda: None, iters=3, has_events=False, parts=2)
+    time_steps(lambda _: None, recorder, lambda: None, iters=3, parts=2)
 
     assert recorder.prepared == 3 * (2 * 4 + 1)
+
+
+# ---------------------------------------------------------------- marks of phases
+
+
+def test_two_steps_by_the_host() -> None:
+    clock = Clock()
+    recorder = StepRecorder(None, clock)
+
+    recorder.start()
+    for scale in (1, 2):
+        for phase, time_s in {"data": 0.25, "copy": 0.5, "forward": 1.0}.items():
+            clock.spend(scale * time_s)
+            recorder.end(phase)
+        recorder.end_step()
+
+    assert recorder.host_times() == StepTimes(
+        steps_s=(1.75, 3.5),
+        phases_s={"data": (0.25, 0.5), "copy": (0.5, 1.0), "forward": (1.0, 2.0)},
+    )
+    assert recorder.device_times() == recorder.host_times()
+
+
+def test_parts_of_a_step_add_up() -> None:
+    clock = Clock()
+    recorder = StepRecorder(None, clock)
+
+    recorder.start()
+    for time_s in (1.0, 4.0):  # two batches, then the optimizer acts once
+        for phase in ("data", "copy", "forward", "backward"):
+            clock.spend(time_s)
+            recorder.end(phase)
+    clock.spend(0.5)
+    recorder.end("optimizer")
+    recorder.end_step()
+
+    assert recorder.host_times() == StepTimes(
+        steps_s=(20.5,),
+        phases_s={
+            "data": (5.0,), "copy": (5.0,), "forward": (5.0,), "backward": (5.0,),
+            "optimizer": (0.5,),
+        },
+    )  # fmt: skip
+
+
+def test_what_the_host_gives_out_and_what_the_device_takes() -> None:
+    clock = Clock()
+    gpu = Gpu(clock)
+    recorder = StepRecorder(gpu.timeline(), clock)
+    recorder.prepare(4)
+
+    recorder.start()
+    for _ in range(2):
+        for phase, time_s in {"forward": 1.0, "backward": 2.0}.items():
+            gpu.launch(time_s)
+            clock.spend(0.125)
+            recorder.end(phase)
+        recorder.end_step()
+    gpu.synchronize()
+
+    assert recorder.host_times() == StepTimes(
+        steps_s=(0.25, 0.25), phases_s={"forward": (0.125, 0.125), "backward": (0.125, 0.125)}
+    )
+    assert recorder.device_times() == StepTimes(
+        steps_s=(3.0, 3.0), phases_s={"forward": (1.0, 1.0), "backward": (2.0, 2.0)}
+    )
+
+
+def test_a_device_that_waits_for_its_host_shows_it() -> None:
+    clock = Clock()
+    gpu = Gpu(clock)
+    recorder = StepRecorder(gpu.timeline(), clock)
+
+    recorder.start()
+    clock.spend(4.0)  # no work is given out
+    gpu.launch(1.0)
+    recorder.end("forward")
+    recorder.end_step()
+
+    assert recorder.device_times().steps_s == (5.0,)
+    assert recorder.host_times().steps_s == (4.0,)
+
+
+def test_events_are_made_before_they_are_needed() -> None:
+    gpu, made = Gpu(Clock()), []
+
+    def make() -> GpuEvent:
+        made.append(gpu.event())
+        return made[-1]
+
+    recorder = StepRecorder(EventTimeline(make))
+
+    recorder.prepare(3)
+    recorder.prepare(3)  # those that are left over are used
+
+    assert len(made) == 4  # with the start
+    recorder.start()
+    for _ in range(3):
+        recorder.end("forward")
+    assert len(made) == 4
+    recorder.end("one too many")
+    assert len(made) == 5
+
+
+# ---------------------------------------------------------------- the process
+
+
+def counts(scale: int) -> SimpleNamespace:
+    return SimpleNamespace(
+        ru_utime=1.0 * scale, ru_stime=0.5 * scale, ru_maxrss=1000 * scale, ru_minflt=20 * scale,
+        ru_majflt=2 * scale, ru_nvcsw=7 * scale, ru_nivcsw=3 * scale,
+    )  # fmt: skip
+
+
+def test_a_process_and_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = {resource.RUSAGE_SELF: counts(1), resource.RUSAGE_CHILDREN: counts(10)}
+    monkeypatch.setattr(resource, "getrusage", lambda who: of[who])
+    monkeypatch.setattr(timing, "RSS_UNIT_BYTES", 1024)
+
+    assert process_stats() == ProcessStats(
+        user_time_s=11.0,
+        system_time_s=5.5,
+        peak_rss_bytes=1_024_000,
+        peak_child_rss_bytes=10_240_000,
+        minor_faults=220,
+        major_faults=22,
+        voluntary_switches=77,
+        involuntary_switches=33,
+    )
+
+
+def test_the_peak_is_of_the_size_of_this_process() -> None:
+    now_bytes = psutil.Process().memory_info().rss
+
+    assert now_bytes / 2 < process_stats().peak_rss_bytes < 100 * now_bytes
+
+
+def test_usage_of_a_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
+    before: Any = counts(1)
+    monkeypatch.setattr(resource, "getrusage", lambda _who: counts(4))
+
+    assert usage_since(before, 2.25) == Usage(
+        user_time_s=3.0, system_time_s=1.5, elapsed_s=2.25, involuntary_switches=9, cores=2.0
+    )
+
+
+# ---------------------------------------------------------------- how much a GPU works
+
+SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=12)
+
+
+@given(SPANS)
+def test_the_union_of_intervals(given_spans: list[tuple[int, int]]) -> None:
+    spans = [(start, start + length) for start, length in given_spans]
+
+    seconds = {second for start, end in spans for second in range(start, end)}
+
+    assert union_length(spans) == len(seconds)
+
+
+class Profiler:
+    """Sees two kernels a step, one of them beside a copy, and what is no kernel."""
+
+    def __init__(self, calls: list[str], events: list[Any]) -> None:
+        self.calls, self.seen = calls, events
+
+    def __enter__(self) -> Profiler:
+        self.calls.append("profile")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.calls.append("end")
+
+    def events(self) -> list[Any]:
+        return self.seen
+
+
+def event(
+    start_us: float, end_us: float, device: str = "CUDA", named: bool = False, name: str = "gemm"
+) -> Any:
+    return SimpleNamespace(
+        name=name,
+        time_range=SimpleNamespace(start=start_us, end=end_us),
+        device_type=SimpleNamespace(name=device),
+        is_user_annotation=named,
+    )
+
+
+def profiled(monkeypatch: pytest.MonkeyPatch, events: list[Any]) -> tuple[Any, list[str]]:
+    calls: list[str] = []
+    monkeypatch.setattr(torch.profiler, "profile", lambda activities: Profiler(calls, events))
+
+    def step(_marks: Marks) -> None:
+        calls.append("step")
+
+    return measure_kernel_time(step, lambda: calls.append("synchronize"), steps=2), calls
+
+
+def test_kernel_time_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = [[event(at, at + 30), event(at + 20, at + 60)] for at in (0.0, 100.0)]
+    others = [event(0, 1000, named=True), event(0, 1000, device="CPU")]
+
+    found, calls = profiled(monkeypatch, [*steps[0], *steps[1], *others])
+
+    assert found == KernelTime(time_s=found.time_s, kernels=2.0, steps=2)
+    assert found.time_s == pytest.approx(60e-6)
+    assert calls == ["synchronize", "profile", "step", "step", "synchronize", "end"]
+
+
+def test_copies_take_time_and_are_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given two kernels in two steps, a copy and a fill: 30 + 6 + 20 + 4 µs
+    copies = [
+        event(30, 50, name="Memcpy DtoD (Device -> Device)"),
+        event(50, 54, name="Memset (Device)"),
+    ]
+    kernels = [event(0, 30), event(100, 106, name="Memcpy_of_mine")]
+    # when they are profiled
+    found, _ = profiled(monkeypatch, [*kernels, *copies])
+    # then a step has one kernel, and 30 µs
+    assert found == KernelTime(time_s=found.time_s, kernels=1.0, steps=2)
+    assert found.time_s == pytest.approx(30e-6)
+
+
+def test_a_profiler_that_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert profiled(monkeypatch, [event(0, 1000, device="CPU")])[0] is None

@@ -11,7 +11,6 @@ import pytest
 from tests.measure.measured import measured
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.run_record import run_result
 from ridgeline.measure.worker import MeasuredCase, Progress
 from ridgeline.pipeline.cases import Case, CaseRunner, Executor, NoProgress, Selection
 from ridgeline.records import Failure, RunResult
@@ -34,7 +33,7 @@ def measure(task: Any, send: Any) -> MeasuredCase:
         raise RidgelineError("unknown model 'wrong'", hint="name another")
     if task.spec.model == "interrupted":
         raise KeyboardInterrupt
-    return MeasuredCase(result=replace(run_result(measured()), model=task.spec.model), log="said")
+    return MeasuredCase(result=replace(measured().result, model=task.spec.model), log="said")
 
 
 def cases(*models: str) -> Iterator[Case]:

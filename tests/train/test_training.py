@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.measure.test_profiler_mark import recorded
+from tests.measure.fakes import recorded
 from tests.train.small_training import net_file, settings, trainer, what_differs
 
 from ridgeline.errors import RidgelineError

@@ -66,8 +66,7 @@ def content(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """The files of a small CIFAR-10, with the checksums that the module expects set to theirs."""
     names = [*cifar10.TRAIN_MD5, *cifar10.TEST_MD5]
     files = {name: batch(number) for number, name in enumerate(names, start=1)}
-    files["batches.meta"] = python2_pickle({b"label_names": [b"airplane"]})
-    for table in ("TRAIN_MD5", "TEST_MD5", "META_MD5"):
+    for table in ("TRAIN_MD5", "TEST_MD5"):
         monkeypatch.setattr(
             cifar10, table, {name: md5(files[name]) for name in getattr(cifar10, table)}
         )
@@ -133,26 +132,10 @@ def test_the_folder(folder: Path, inside: bool) -> None:
     check_small_cifar10(load_cifar10(folder if inside else folder.parent, download=False))
 
 
-def test_the_first_so_many(folder: Path) -> None:
-    images = load_cifar10(folder, download=False).limited(4, 1)
-    assert images.train_labels.tolist() == [1, 2, 3, 2]
-    assert images.test_labels.tolist() == [6]
-    assert len(images.train_images) == 4
-
-
-def test_where_it_is_found(archive: Path, tmp_path: Path) -> None:
-    assert find_cifar10(tmp_path) == archive
-    assert find_cifar10(archive) == archive
-    assert find_cifar10(tmp_path / "elsewhere") is None
-
-
 def test_another_archive_is_not_taken_for_it(archive: Path) -> None:
     other = archive.rename(archive.with_name("other.tar.gz"))
     assert find_cifar10(other) is None
     assert find_cifar10(other.parent) is None
-    assert complaint(other).startswith(
-        f"{other} is not CIFAR-10's archive, which is called cifar-10-python.tar.gz\n"
-    )
 
 
 def test_a_damaged_archive(archive: Path) -> None:
@@ -171,14 +154,6 @@ def test_a_damaged_batch(folder: Path) -> None:
     assert complaint(folder) == (
         f"{folder / 'data_batch_3'} is not what was published: its MD5 is {md5(b'else')}, the "
         f"original's is {expected}\n  hint: put {ARCHIVE} from {cifar10.URL} in its place"
-    )
-
-
-def test_half_a_folder(folder: Path) -> None:
-    (folder / "data_batch_2").unlink()
-    (folder / "test_batch").unlink()
-    assert complaint(folder.parent).startswith(
-        f"{folder} is not all of CIFAR-10: it lacks data_batch_2, test_batch\n"
     )
 
 
@@ -276,7 +251,6 @@ def test_the_checksums_are_those_of_torchvision() -> None:
     assert theirs.base_folder == FOLDER
     assert list(map(tuple, theirs.train_list)) == list(cifar10.TRAIN_MD5.items())
     assert list(map(tuple, theirs.test_list)) == list(cifar10.TEST_MD5.items())
-    assert {theirs.meta["filename"]: theirs.meta["md5"]} == cifar10.META_MD5
 
 
 def nearest_mean_accuracy(images: Images) -> float:
@@ -287,19 +261,9 @@ def nearest_mean_accuracy(images: Images) -> float:
     return (nearest == images.test_labels).float().mean().item()
 
 
-def test_shapes_and_labels() -> None:
-    images = synthetic_images(25, 12)
-    assert (images.name, images.train_images.dtype) == ("synthetic", torch.uint8)
-    assert images.train_images.shape == (25, 3, 32, 32)
-    assert images.test_images.shape == (12, 3, 32, 32)
-    assert images.train_labels.tolist() == [*range(10), *range(10), 0, 1, 2, 3, 4]
-    assert images.test_labels.tolist() == [*range(10), 0, 1]
-
-
 def test_they_are_the_same_each_time() -> None:
     first, again = (synthetic_images(30, 10) for _ in range(2))
-    digests = [hashlib.md5(i.train_images.numpy().tobytes()).digest() for i in (first, again)]
-    assert digests[0] == digests[1]
+    assert torch.equal(first.train_images, again.train_images)
     assert torch.equal(first.test_images, again.test_images)
 
 

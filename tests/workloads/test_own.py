@@ -91,7 +91,7 @@ def test_lstm_is_configured() -> None:
         (
             "lstm",
             {"input_size": (224,)},
-            "lstm takes no --input-size\n  hint: it takes tokens: choose how many with --seq-len",
+            "lstm has no input size\n  hint: it takes tokens: choose their number with --seq-len",
         ),
         (
             "yolo",

@@ -99,12 +99,11 @@ def test_unknown_names(model: str, text: str) -> None:
     [
         (
             {"batch_size": 0},
-            "batch size 0 is not possible\n  hint: a batch size is a whole number, 1 or more",
+            "batch size 0 is not possible\n  hint: give whole numbers, 1 or more",
         ),
         (
             {"input_size": (224, -1)},
-            "input size 224x-1 is not possible\n  hint: each size is a whole number, 1 or more: "
-            "224, or 480x640 for height and width",
+            "input size 224x-1 is not possible\n  hint: give whole numbers, 1 or more",
         ),
         (
             {"input_size": (1, 224, 224)},
@@ -113,8 +112,7 @@ def test_unknown_names(model: str, text: str) -> None:
         ),
         (
             {"seq_len": 0},
-            "sequence length 0 is not possible\n"
-            "  hint: a sequence length is a whole number of tokens, 1 or more",
+            "sequence length 0 is not possible\n  hint: give whole numbers, 1 or more",
         ),
         (
             {"seq_len": 16},
@@ -131,11 +129,6 @@ def test_unknown_names(model: str, text: str) -> None:
 )
 def test_impossible_wishes(asked: dict[str, Any], text: str) -> None:
     assert error_text("resnet50", **asked) == text
-
-
-def test_a_batch_is_checked_where_it_is_made() -> None:
-    with pytest.raises(RidgelineError, match="batch size -3 is not possible"):
-        workload("resnet50").inputs(-3)
 
 
 def without(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
@@ -193,23 +186,6 @@ def test_list_by_part_by_pattern_and_by_source() -> None:
     assert list_models("no such model") == []
 
 
-def test_every_listed_name_is_typed_as_listed() -> None:
-    listed = list_models(None)
-    names = [name for name, _, _ in listed]
-    assert len(names) == len(set(names))
-    assert {source for _, source, _ in listed} >= {
-        "ridgeline",
-        "torchvision",
-        "timm",
-        "transformers",
-    }
-
-
-def test_a_source_that_is_missing_is_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    without(monkeypatch, "timm")
-    assert all(source != "timm" for _, source, _ in list_models("resnet"))
-
-
 @pytest.mark.parametrize(
     ("value", "default", "got"),
     [
@@ -243,11 +219,6 @@ def test_what_does_not_fit(value: str, default: object, what: str) -> None:
     assert str(caught.value) == text
 
 
-def test_neither_true_nor_false() -> None:
-    with pytest.raises(RidgelineError, match="--config bias=maybe is not true or false"):
-        parse_value("bias", "maybe", True)
-
-
 class Counted(nn.Module):
     """Computes its width with a tensor, and shares one weight between two layers."""
 
@@ -270,9 +241,3 @@ def test_parameters_are_on_meta_and_shared() -> None:
         "second.bias": (5,),
     }
     assert {tensor.device.type for tensor in module.state_dict().values()} == {"meta"}
-
-
-def test_on_the_cpu_nothing_is_special() -> None:
-    module = build_anywhere(Counted)
-    assert {tensor.device.type for tensor in module.state_dict().values()} == {"cpu"}
-    assert nn.Linear(1, 1).weight.device.type == "cpu"

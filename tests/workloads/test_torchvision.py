@@ -8,7 +8,7 @@ from tests.workloads.running import error_text, params, run_on_meta, train_on_me
 from torch import Tensor
 from torchvision import models
 
-from ridgeline.workloads import Inputs, from_torchvision, losses
+from ridgeline.workloads import Inputs, losses
 
 
 @pytest.mark.parametrize(
@@ -101,17 +101,6 @@ def test_integers_are_real_wherever_the_model_is() -> None:
     assert (images[0].device.type, found["boxes"].device.type) == ("meta", "meta")
     assert found["labels"].tolist() == [1, 2, 3]
     assert found["masks"].sum((1, 2)).tolist() == [12, 36, 8]  # 3x4, 6x6, 2x4 pixels
-
-
-def test_labels_go_round_the_classes() -> None:
-    inputs = workload("resnet18", mode="train").inputs(3)
-    assert isinstance(inputs.targets, Tensor)
-    assert inputs.targets.tolist() == [0, 1, 2]
-    assert workload("resnet18").inputs(3).targets is None
-
-
-def test_quantised_models_are_left_out() -> None:
-    assert not [name for name in from_torchvision.names() if name.startswith("quantized")]
 
 
 @pytest.mark.parametrize(

@@ -95,11 +95,6 @@ def test_training_with_real_values(model_type: str, config: dict[str, Any]) -> N
     assert loss is output.loss
 
 
-def test_a_model_without_a_loss_trains_on_its_output() -> None:
-    made = workload("transformers:bert:BertModel", mode="train", config={"num_hidden_layers": "1"})
-    assert train_on_meta(made).shape == ()
-
-
 def test_tokens_are_valid_and_avoid_the_special_ones() -> None:
     config = {"vocab_size": "12", "num_hidden_layers": "1"}
     with torch.device("meta"):
@@ -162,8 +157,8 @@ def test_a_config_file_that_is_not_one(tmp_path: Path, monkeypatch: pytest.Monke
     )
     Path("list.json").write_text("[]")
     assert error_text("transformers:list.json") == (
-        "list.json does not hold a JSON object\n"
-        "  hint: give a config.json as transformers writes it"
+        "cannot read list.json: it does not hold a JSON object\n"
+        "  hint: give the path of a config.json as transformers writes it"
     )
     Path("bare.json").write_text("{}")
     assert error_text("transformers:bare.json") == (
@@ -199,13 +194,6 @@ def test_wrong_wishes(model: str, asked: dict[str, Any], text: str) -> None:
     assert error_text(model, **asked) == text
 
 
-def test_a_misspelt_key_names_its_neighbours() -> None:
-    text = error_text("transformers:llama", config={"hidden_siz": "8"})
-    assert text.startswith(
-        "unknown --config key of transformers:llama 'hidden_siz'\n  hint: did you mean hidden_size"
-    )
-
-
 def test_heads_that_do_not_divide_are_refused_in_the_library_s_words() -> None:
     text = error_text("transformers:gpt2", config={"n_embd": "100"}, build=True)
     problem, hint = text.splitlines()
@@ -230,7 +218,7 @@ def test_labels_are_counted_from_the_configuration() -> None:
 def test_a_type_whose_input_we_do_not_know() -> None:
     text = error_text("transformers:time_series_transformer")
     assert text == (
-        "TimeSeriesTransformerModel needs past_time_features, past_observed_mask: ridgeline has "
-        "no such input\n  hint: write a file with a function that builds it and "
+        "TimeSeriesTransformerModel needs past_values, past_time_features, past_observed_mask: "
+        "ridgeline has no such input\n  hint: write a file with a function that builds it and "
         "inputs(batch_size), and name it path/to/file.py:function"
     )

@@ -175,7 +175,7 @@ def _train(options: TrainOptions, output: Output) -> None:
 
 
 def _mark_step(options: TrainOptions, warmup_iters: int, profile_iter: int, output: Output) -> None:
-    from ridgeline.measure.profiler_mark import STEP
+    from ridgeline.measure.backends import MARKED_RANGE
     from ridgeline.pipeline.train_model import TrainOutcome, mark_training_step
     from ridgeline.train.trainer import made_on
 
@@ -204,7 +204,7 @@ def _mark_step(options: TrainOptions, warmup_iters: int, profile_iter: int, outp
         return
     text = f"step {step.step} of {settings.model}, {settings.batch_size} images: "
     if step.is_marked:
-        text += f"marked for the profiler, as the range {STEP} (loss {step.loss:.3f})"
+        text += f"marked for the profiler, as the range {MARKED_RANGE} (loss {step.loss:.3f})"
     else:
         text += f"done; on {training.backend.kind} there is no profiler to mark it for"
     print(text)

@@ -9,7 +9,9 @@ MPS was written without such a machine at hand; its tests replace the device's c
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Protocol
@@ -164,7 +166,14 @@ def choose_backend(requested: str = "auto", index: int = 0) -> Backend:
         raise RidgelineError(
             f"there is no {kind} device {index}", hint="only CUDA has several devices: --device 0"
         )
-    return {"cuda": _cuda, "mps": _mps, "cpu": _cpu}[kind](index)
+    if kind == "cuda":
+        return _cuda(index)
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise _absent("an Apple GPU")
+    name = cpu_name(run=run_command, read=read_text, system=platform.system())
+    return (MpsBackend if kind == "mps" else Backend)(
+        kind=kind, device=torch.device(kind), name=name
+    )
 
 
 def _best() -> str:
@@ -193,24 +202,54 @@ def _cuda(index: int) -> Backend:
     )
 
 
-def _mps(index: int) -> Backend:
-    if not torch.backends.mps.is_available():
-        raise _absent("an Apple GPU")
-    return MpsBackend(kind="mps", device=torch.device("mps"), name=_processor())
-
-
-def _cpu(index: int) -> Backend:
-    return Backend(kind="cpu", device=torch.device("cpu"), name=_processor())
-
-
-def _processor() -> str:
-    import platform
-
-    return cpu_name(run=run_command, read=read_text, system=platform.system())
-
-
 def _absent(what: str) -> RidgelineError:
     return RidgelineError(
         f"torch finds no use for {what} here",
         hint="`ridgeline doctor` says what is missing; --backend cpu runs on the CPU",
     )
+
+
+# ---------------------------------------------------------------- a mark for a profiler outside
+# Two marks at once: cudaProfilerStart and Stop, for `ncu --profile-from-start off` and
+# `nsys -c cudaProfilerApi`, and an NVTX range, for `ncu --nvtx --nvtx-include ridgeline_step`. The
+# range is one of the process, from a start to an end. The other kind, push and pop, belongs to one
+# thread, and the backward pass runs on threads of autograd: under it all of backward is lost.
+
+MARKED_RANGE = "ridgeline_step"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkCalls:
+    """What a mark asks of the device; tests bring their own."""
+
+    synchronize: Callable[[], object]
+    start_profiler: Callable[[], object]
+    stop_profiler: Callable[[], object]
+    start_range: Callable[[str], Any]
+    end_range: Callable[[Any], object]
+
+
+def mark_calls(backend: Backend) -> MarkCalls | None:
+    """The calls of a CUDA device; None where no profiler listens for a mark."""
+    if backend.kind != "cuda":
+        return None
+    return MarkCalls(
+        synchronize=backend.synchronize,
+        start_profiler=torch.cuda.profiler.start,
+        stop_profiler=torch.cuda.profiler.stop,
+        start_range=torch.cuda.nvtx.range_start,
+        end_range=torch.cuda.nvtx.range_end,
+    )
+
+
+@contextmanager
+def marked(calls: MarkCalls | None) -> Iterator[None]:
+    """Mark the block, all threads of it, between two idle moments; without calls it just runs."""
+    with ExitStack() as stack:
+        if calls is not None:
+            calls.synchronize()
+            calls.start_profiler()
+            stack.callback(calls.stop_profiler)
+            stack.callback(calls.end_range, calls.start_range(MARKED_RANGE))
+            stack.callback(calls.synchronize)
+        yield

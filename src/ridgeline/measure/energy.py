@@ -1,55 +1,103 @@
-"""Joules of a step: an idle baseline, then windows of unbroken work on the best meter there is.
+"""Joules: an idle baseline, then windows of unbroken work on the best meter there is.
 
-A window lasts for at least 20 refreshes of the sensor. Its power is the slope of the energy counter
-between two of its updates, or the mean of the power sensor's; its energy is that power times its
-length. Counter and sensor are both kept where both exist: they check each other.
+A sensor renews its value every 20 to 100 ms and repeats it in between. What counts is when the
+value changed: between the last reading of the old value and the first of the new one. A window
+lasts for many refreshes. Its power is the slope of the energy counter between two of its updates,
+or the mean of the power sensor's; its energy is that power times its length, never across the gap
+to the next window. Counter and sensor are both kept where both exist: they check each other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import ceil
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 from time import perf_counter, sleep
+from typing import NamedTuple
 
-from ridgeline.measure.power import (
-    Pass,
-    counter_fault,
-    counter_power_w,
-    power_samples,
-    powers_w,
-    refresh_interval_s,
-    sampled_power_w,
-)
 from ridgeline.measure.statistics import median_interval
 from ridgeline.records import EnergyResult, EnergyWindowResult
 from ridgeline.sensors.meter import COUNTER, Meter, Meters
 from ridgeline.sensors.sampler import FAST_S, Reading, Sampler, summarise, within
-from ridgeline.units import format_percent, si
+from ridgeline.units import format_percent, format_time, si
 
 WINDOW_S = 1.0
 LEAST_WINDOWS = 3
 REFRESHES = 20  # in a window at least: one more or less of them is then 5 %, and none is lost
+IDLE_S = 1.0
 LEAD_S = 1.0  # work before the first window: sensors average over up to a second
 WIDE = 0.05  # windows that differ by more are called unstable
 DISAGREE = 0.05  # counter and sensor
 OUTLIER_MADS = 5
 OUTLIER_SHARE = 0.10
+LEAST_UPDATES = 3  # fewer say nothing about an interval
+STRETCH_S = 0.1  # watts from a counter: over so long at least, or they are mostly noise
+STUCK_S = 1.0  # a counter that stands still for so long under load is broken
+JUMP = 10.0  # times the usual step, and the usual power: more is no work of a steady load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowEnergies:
-    """The windows by the best meter that works, or why none does."""
+class Pass:
+    """A stretch of time with a name: "idle", "lead-in" or "window 1"."""
 
-    meter: Meter | None = None
-    windows: tuple[EnergyWindowResult, ...] = ()
-    notes: tuple[str, ...] = ()  # meters that were passed over, and why
+    name: str
+    start_s: float
+    end_s: float
+    steps: int = 0
 
     @property
-    def each_j(self) -> list[float]:
-        """Joules of a step, window by window."""
-        return [window.energy_j_per_step for window in self.windows]
+    def duration_s(self) -> float:
+        return self.end_s - self.start_s
+
+
+class CallLoop:
+    """Calls in batches; the device is waited for once a batch."""
+
+    def __init__(
+        self,
+        call: Callable[[], object],
+        synchronize: Callable[[], object],
+        clock: Callable[[], float] = perf_counter,
+        calls_per_batch: int = 1,
+    ) -> None:
+        self.call, self.synchronize, self.clock = call, synchronize, clock
+        self.calls_per_batch = calls_per_batch
+
+    def calibrate(self, batch_s: float) -> None:
+        """Find how many calls fill a batch; this is the warm-up, too.
+
+        The fastest of three batches counts: one that is slow by accident, as the first is when it
+        compiles, would leave batches of a single call, and the device waiting after each.
+        """
+        while (taken_s := min(self._time_batch() for _ in range(3))) < batch_s / 2:
+            growth = min(batch_s / max(taken_s, 1e-9), 100.0)
+            self.calls_per_batch = max(2, round(growth)) * self.calls_per_batch
+
+    def run_for(self, duration_s: float) -> int:
+        """Batches for at least so long; how many calls they were."""
+        calls, end_s = 0, self.clock() + duration_s
+        while self.clock() < end_s:
+            self._time_batch()
+            calls += self.calls_per_batch
+        return calls
+
+    def _time_batch(self) -> float:
+        start_s = self.clock()
+        for _ in range(self.calls_per_batch):
+            self.call()
+        self.synchronize()
+        return self.clock() - start_s
+
+
+def take_pass(
+    name: str, work: Callable[[float], int], length_s: float, clock: Callable[[], float]
+) -> Pass:
+    """Work for so long; `work` answers how many steps that were."""
+    start_s = clock()
+    steps = work(length_s)
+    return Pass(name=name, start_s=start_s, end_s=clock(), steps=steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,19 +115,15 @@ def measure_energy(
     meters: Meters,
     *,
     samples_per_step: int,
-    window_s: float | None = None,
-    windows: int | None = 5,
-    total_s: float = 0.0,
-    idle_s: float = 1.0,
+    total_s: float,
     sampler: Sampler | None = None,
     clock: Callable[[], float] = perf_counter,
     rest: Callable[[float], object] = sleep,
 ) -> EnergyMeasurement:
-    """Measure the energy of steps.
+    """Measure the energy of steps, in as many windows as last `total_s`, but no fewer than three.
 
     `run_for` takes steps for at least so many seconds, waits for the device, and returns how many
-    it took. The device has to be idle at the call: what it draws then is the baseline. Without a
-    number of `windows`, there are as many as last `total_s`, but no fewer than three.
+    it took. The device has to be idle at the call: what it draws then is the baseline.
     """
     if not meters.available:
         return EnergyMeasurement(reasons=meters.reasons)
@@ -89,19 +133,14 @@ def measure_energy(
         rest(length_s)
         return 0
 
-    def time_pass(name: str, work: Callable[[float], int], length_s: float) -> Pass:
-        start_s = clock()
-        steps = work(length_s)
-        return Pass(name=name, start_s=start_s, end_s=clock(), steps=steps)
-
     with sampler:
-        passes = [time_pass("idle", stay_idle, idle_s), time_pass("lead-in", run_for, LEAD_S)]
-        lead = passes[-1]
+        idle = take_pass("idle", stay_idle, IDLE_S, clock)
+        lead = take_pass("lead-in", run_for, LEAD_S, clock)
         refresh_s = refresh_interval_s(within(sampler.readings, lead.start_s, lead.end_s)) or 0.0
-        length_s = max(window_s or WINDOW_S, REFRESHES * refresh_s)
-        count = windows or max(LEAST_WINDOWS, round(total_s / length_s))
-        passes += [time_pass(f"window {n}", run_for, length_s) for n in range(1, count + 1)]
-    return evaluate_passes(meters, sampler.readings, passes, samples_per_step)
+        length_s = max(WINDOW_S, REFRESHES * refresh_s)
+        count = max(LEAST_WINDOWS, round(total_s / length_s))
+        loads = [take_pass(f"window {n}", run_for, length_s, clock) for n in range(1, count + 1)]
+    return evaluate_passes(meters, sampler.readings, [idle, lead, *loads], samples_per_step)
 
 
 def evaluate_passes(
@@ -144,7 +183,6 @@ def summarise_windows(
     duration_s = sum(window.duration_s for window in windows)
     counter_w = _mean([window.counter_power_w for window in windows])
     sampled_w = _mean([window.sampled_power_w for window in windows])
-    power = power_samples(powers_w)
     above_idle_j = None
     if idle_power_w is not None:  # beside the whole, never instead of it
         above_idle_j = median(
@@ -166,11 +204,11 @@ def summarise_windows(
         counter_power_w=counter_w,
         sampled_power_w=sampled_w,
         counter_over_sampled=counter_w / sampled_w if counter_w is not None and sampled_w else None,
-        power_samples=power.count if power else 0,
-        power_mean_w=power.mean_w if power else None,
-        power_std_w=power.std_w if power else None,
-        power_min_w=power.min_w if power else None,
-        power_max_w=power.max_w if power else None,
+        power_samples=len(powers_w),
+        power_mean_w=fmean(powers_w) if powers_w else None,
+        power_std_w=(stdev(powers_w) if len(powers_w) > 1 else 0.0) if powers_w else None,
+        power_min_w=min(powers_w, default=None),
+        power_max_w=max(powers_w, default=None),
         outliers=find_outliers(each_j),
     )
 
@@ -180,28 +218,31 @@ def sampled_watts(readings: Sequence[Reading], passes: Sequence[Pass]) -> list[f
     return [value for one in passes for value in powers_w(readings, one.start_s, one.end_s)]
 
 
+class WindowEnergies(NamedTuple):
+    """The windows by the best meter that works, or why none does."""
+
+    meter: Meter | None
+    windows: tuple[EnergyWindowResult, ...]
+    notes: tuple[str, ...]  # meters that were passed over, and why
+
+
 def integrate_windows(
     meters: Meters, readings: Sequence[Reading], passes: Sequence[Pass]
 ) -> WindowEnergies:
     """The energy of each pass, by the first meter whose readings make sense."""
     notes: list[str] = []
     for meter in meters.available:
-        if fault := _find_fault(meter, readings, passes):
+        start_s, end_s = passes[0].start_s, passes[-1].end_s
+        if meter.kind == COUNTER and (fault := counter_fault(readings, start_s, end_s)):
             notes.append(f"the {meter.name} {fault}: it is not used")
             continue
         windows = [_integrate(meter, readings, one) for one in passes]
         if complete := tuple(window for window in windows if window is not None):
             if lost := len(windows) - len(complete):
                 notes.append(f"{lost} of {len(windows)} windows have no reading of their own")
-            return WindowEnergies(meter=meter, windows=complete, notes=tuple(notes))
+            return WindowEnergies(meter, complete, tuple(notes))
         notes.append(f"the {meter.name} did not answer")
-    return WindowEnergies(notes=tuple(notes))
-
-
-def _find_fault(meter: Meter, readings: Sequence[Reading], passes: Sequence[Pass]) -> str | None:
-    if meter.kind != COUNTER or not passes:
-        return None
-    return counter_fault(readings, passes[0].start_s, passes[-1].end_s)
+    return WindowEnergies(None, (), tuple(notes))
 
 
 def _integrate(meter: Meter, readings: Sequence[Reading], one: Pass) -> EnergyWindowResult | None:
@@ -225,10 +266,8 @@ def _integrate(meter: Meter, readings: Sequence[Reading], one: Pass) -> EnergyWi
 def idle_power_w(meter: Meter, readings: Sequence[Reading], passes: Sequence[Pass]) -> float | None:
     """By the second half of the idle pass: in the first a sensor may still average older work."""
     power_w = counter_power_w if meter.kind == COUNTER else sampled_power_w
-    for one in passes:
-        if one.name == "idle":
-            return power_w(readings, (one.start_s + one.end_s) / 2, one.end_s)
-    return None
+    halves = [((one.start_s + one.end_s) / 2, one.end_s) for one in passes if one.name == "idle"]
+    return power_w(readings, *halves[0]) if halves else None
 
 
 def find_outliers(values: Sequence[float]) -> tuple[int, ...]:
@@ -277,3 +316,98 @@ def advise_on_energy(energy: EnergyResult) -> list[str]:
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
+
+
+# ---------------------------------------------------------------- from readings to watts
+
+
+class Update(NamedTuple):
+    """A moment at which a sensor had a new value."""
+
+    time_s: float
+    value: float
+
+
+def updates(readings: Sequence[Reading], name: str) -> list[Update]:
+    """When the value changed, and to what; half-way between the two readings that show it."""
+    known = [(one.time_s, value) for one in readings if (value := getattr(one, name)) is not None]
+    return [
+        Update((before_s + now_s) / 2, now)
+        for (before_s, before), (now_s, now) in pairwise(known)
+        if now != before
+    ]
+
+
+def refresh_interval_s(readings: Sequence[Reading]) -> float | None:
+    """How often the sensor has a new value: the counter's, or the power's where there is none.
+
+    A load has to run meanwhile: idle watts may stay the same from one value to the next.
+    """
+    for name in ("energy_j", "power_w"):
+        times_s = [update.time_s for update in updates(readings, name)]
+        if len(times_s) >= LEAST_UPDATES:
+            return median(later - earlier for earlier, later in pairwise(times_s))
+    return None
+
+
+def counter_power_w(readings: Sequence[Reading], start_s: float, end_s: float) -> float | None:
+    """Mean power by the counter, from its first to its last update inside the window."""
+    seen = updates(within(readings, start_s, end_s), "energy_j")
+    if len(seen) < 2:
+        return None
+    first, last = seen[0], seen[-1]
+    return (last.value - first.value) / (last.time_s - first.time_s)
+
+
+def sampled_power_w(readings: Sequence[Reading], start_s: float, end_s: float) -> float | None:
+    """Mean power by the sensor, from its first update inside the window to the window's end.
+
+    What it said before that update is from before the window. A value that never changes is one
+    that stayed the same.
+    """
+    inside = within(readings, start_s, end_s)
+    seen = updates(inside, "power_w")
+    if not seen:
+        known = [value for reading in inside if (value := reading.power_w) is not None]
+        return fmean(known) if known else None
+    ends_s = [*(update.time_s for update in seen[1:]), end_s]
+    held_j = sum(
+        update.value * (until_s - update.time_s)
+        for update, until_s in zip(seen, ends_s, strict=True)
+    )
+    return held_j / (end_s - seen[0].time_s)
+
+
+def powers_w(readings: Sequence[Reading], start_s: float, end_s: float) -> list[float]:
+    """The watts sampled in a window: the sensor's, or the counter's over stretches of 0.1 s."""
+    inside = within(readings, start_s, end_s)
+    if sampled := [update.value for update in updates(inside, "power_w")]:
+        return sampled
+    slopes_w = []
+    seen = updates(inside, "energy_j")
+    first = seen[0] if seen else None
+    for update in seen:
+        if first and update.time_s - first.time_s >= STRETCH_S:
+            slopes_w.append((update.value - first.value) / (update.time_s - first.time_s))
+            first = update
+    return slopes_w
+
+
+def counter_fault(readings: Sequence[Reading], start_s: float, end_s: float) -> str | None:
+    """What is wrong with the counter under a steady load, or None."""
+    inside = within(readings, start_s, end_s)
+    seen = updates(inside, "energy_j")
+    if all(reading.energy_j is None for reading in inside):
+        return "did not answer"
+    if len(seen) < 2:
+        stood_s = end_s - start_s
+        return f"did not advance in {format_time(stood_s)} of work" if stood_s >= STUCK_S else None
+    steps = [(b.value - a.value, b.time_s - a.time_s) for a, b in pairwise(seen)]
+    if (back_j := min(step_j for step_j, _ in steps)) < 0:
+        return f"went backwards by {si(-back_j, 'J')}"
+    usual_j = median(step_j for step_j, _ in steps)
+    usual_w = median(step_j / step_s for step_j, step_s in steps)
+    step_j, step_s = max(steps)
+    if step_j > JUMP * usual_j and step_j / step_s > JUMP * usual_w:
+        return f"jumped by {si(step_j, 'J')} at once, where {si(usual_j, 'J')} is usual"
+    return None

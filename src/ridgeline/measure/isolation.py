@@ -81,61 +81,37 @@ def run_isolated(
     """Do `work(task, send)` in a process of its own; `on_message` gets what it sends on the way."""
     process: Any = None
     ours: Any = None
+    context: Any = multiprocessing.get_context(start_method())
     try:
-        with _start_errors():
+        try:
             resource_tracker.ensure_running()  # lets interrupts through again, if it has to start
             if start_method() == "forkserver":
                 _ensure_server()
-            with interrupts_later():  # an interrupt finds a process that can be ended, or none
-                process, ours = _started(work, task)
-        return _listen(ours, process, on_message, task)
+            with interrupts_later(), _main_module_unseen():  # the process never hears of Ctrl-C
+                ours, theirs = context.Pipe(duplex=False)
+                process = context.Process(target=_main, args=(theirs, work, task))
+                process.start()
+                theirs.close()
+        except (OSError, EOFError) as error:  # EOFError: of a server that was killed
+            raise RidgelineError(
+                f"cannot start a process: {error}",
+                hint="check the limits of processes, memory and open files; where a command has"
+                " --in-process, that needs none",
+            ) from error
+        return _listen(ours, process, on_message)
     finally:
-        if process is not None:
-            _end(process)
+        if process is not None and process.pid is not None:
+            process.terminate()  # it may tidy up what it was writing, for a moment
+            process.join(TIDYING_S)
+            process.kill()
+            process.join()
             ours.close()
-
-
-def _end(process: Any) -> None:
-    """Let it tidy up what it was writing, for a moment."""
-    process.terminate()
-    process.join(TIDYING_S)
-    process.kill()
-    process.join()
 
 
 def start_method() -> str:
     """A server where that is possible; macOS forks badly, and an address has to be short."""
     has_server = sys.platform == "linux" and len(tempfile.gettempdir()) <= LONGEST_FOLDER
     return "forkserver" if has_server else "spawn"
-
-
-@contextmanager
-def _start_errors() -> Iterator[None]:
-    """What to do where no process can be started."""
-    try:
-        yield
-    except (OSError, EOFError) as error:  # EOFError: of a server that was killed
-        raise RidgelineError(
-            f"cannot start a process: {error}",
-            hint="check the limits of processes, memory and open files; where a command has"
-            " --in-process, that needs none",
-        ) from error
-
-
-def _started(work: Work[Any], task: Any) -> tuple[Any, Any]:
-    """The process at work, and our end of its pipe."""
-    context: Any = multiprocessing.get_context(start_method())
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_main, args=(theirs, work, task))
-    _start(process, context)
-    theirs.close()
-    return process, ours
-
-
-def _start(process: Any, context: Any) -> None:
-    """Start a process that never hears of Ctrl-C, not even while it imports: that is for us."""
-    with _main_module_unseen():
-        process.start()
 
 
 def _ensure_server() -> None:
@@ -157,8 +133,7 @@ def _ensure_server() -> None:
 
 def _server_id() -> int | None:
     running: Any = forkserver
-    found: int | None = getattr(running._forkserver, "_forkserver_pid", None)
-    return found
+    return getattr(running._forkserver, "_forkserver_pid", None)
 
 
 def _wait_loaded(server: int, sign: Path) -> None:
@@ -194,24 +169,24 @@ def _main_module_unseen() -> Iterator[None]:
         vars(main).update(hidden)
 
 
-def _listen(ours: Any, process: Any, on_message: Callable[[Any], None], task: Any) -> Outcome[Any]:
+def _listen(ours: Any, process: Any, on_message: Callable[[Any], None]) -> Outcome[Any]:
     while True:
         connection.wait([ours, process.sentinel])
-        if not ours.poll():
-            process.join()
-            return Outcome(failure=died(process.exitcode, task))
         try:
-            message = ours.recv()
+            has_message = ours.poll()
+            message = ours.recv() if has_message else None
         except (EOFError, OSError):  # it died; OSError: in the middle of a message
+            has_message = False
+        if not has_message:
             process.join()
-            return Outcome(failure=died(process.exitcode, task))
+            return Outcome(failure=died(process.exitcode))
         if isinstance(message, Outcome):
             process.join(ENDING_S)
             return message
         on_message(message)
 
 
-def died(exit_code: int | None, task: Any = None) -> Failure:
+def died(exit_code: int | None) -> Failure:
     """Of a process that ended without an answer."""
     if exit_code is not None and exit_code < 0:
         names = {one.value: one.name for one in signal.Signals}
@@ -219,7 +194,7 @@ def died(exit_code: int | None, task: Any = None) -> Failure:
         killed = exit_code == -signal.SIGKILL
         return Failure(
             reason=f"the process was ended by {name}",
-            hint=f"most often the system ran out of memory: try {_smaller(task)}"
+            hint="most often the system ran out of memory: try a smaller --batch-size or input"
             if killed
             else "the model or a library under it crashed; PYTHONFAULTHANDLER=1 shows where",
             is_out_of_memory=killed,
@@ -237,7 +212,7 @@ def attempt(work: Work[Answer], task: Any, send: Send) -> Outcome[Answer]:
     except RidgelineError as error:
         return Outcome(failure=Failure(reason=error.problem, hint=error.hint, is_input=True))
     except (Exception, SystemExit) as error:  # a model may call sys.exit
-        return Outcome(failure=_failure(error, task))
+        return Outcome(failure=_failure(error))
 
 
 @contextmanager
@@ -254,18 +229,13 @@ def stdout_to_stderr() -> Iterator[None]:
         os.close(kept)
 
 
-def _smaller(task: Any) -> str:
-    """What takes less memory than a step did: less than one sample there is not."""
-    batch_size = getattr(getattr(task, "spec", None), "batch_size", None)
-    return "a smaller input" if batch_size == 1 else "a smaller --batch-size"
-
-
-def _failure(error: BaseException, task: Any = None) -> Failure:
+def _failure(error: BaseException) -> Failure:
     text, log = _words(error), "".join(traceback.format_exception(error))
     if is_out_of_memory(error):
         return Failure(
             reason=f"out of memory: {text}" if text else "out of memory",
-            hint=f"try {_smaller(task)}, --precision amp, or `ridgeline run … --find-max-batch`",
+            hint="try a smaller --batch-size or input, --precision amp, or "
+            "`ridgeline run … --find-max-batch`",
             is_out_of_memory=True,
             log=log,
         )
@@ -283,11 +253,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def _words(error: BaseException) -> str:
-    """What an error says, in one line; some cannot say it."""
-    try:
-        return " ".join(str(error).split())[:LONGEST_REASON]
-    except Exception:
-        return ""
+    return " ".join(str(error).split())[:LONGEST_REASON]
 
 
 def _main(theirs: Any, work: Work[Any], task: Any) -> None:
@@ -299,7 +265,7 @@ def _main(theirs: Any, work: Work[Any], task: Any) -> None:
     try:
         outcome = attempt(work, task, theirs.send)
     except KeyboardInterrupt as error:  # no Ctrl-C comes here: the model raised it
-        outcome = Outcome(failure=_failure(error, task))
+        outcome = Outcome(failure=_failure(error))
     with suppress(OSError):  # nobody listens any more
         theirs.send(outcome)
     theirs.close()

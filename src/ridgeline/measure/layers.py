@@ -314,37 +314,29 @@ def layer_table(module: nn.Module, times: LayerTimes) -> pd.DataFrame:
 
 
 def _row(path: str, part: nn.Module | None, times: LayerTimes) -> dict[str, Any]:
-    seen = times.seen.get(path)
-    forward_s, backward_s = times.time_s(path, "forward"), times.time_s(path, "backward")
-    samples = {stage: times.samples_s.get((path, stage), ()) for stage in ("forward", "backward")}
-    sums = [sum(taken) for taken in zip(*_of(path, times), strict=False)]
+    seen = times.seen.get(path, Seen())
+    own = {stage: taken for (owner, stage), taken in times.samples_s.items() if owner == path}
+    sums = [sum(taken) for taken in zip(*own.values(), strict=False)]
     return {
         "layer": path,
         "kind": type(part).__name__ if part is not None else "",
         "depth": 0 if path == MODEL else path.count(".") + 1,
         "is_leaf": part is not None and next(part.children(), None) is None,
-        "calls": seen.calls if seen else 0,
-        "input_shape": _text(seen.input_shape) if seen else None,
-        "output_shape": _text(seen.output_shape) if seen else None,
+        "calls": seen.calls,
+        "input_shape": _text(seen.input_shape),
+        "output_shape": _text(seen.output_shape),
         **_geometry(part),
-        "parameters": _parameters(part),
-        "forward_s": forward_s,
-        "backward_s": backward_s,
+        "parameters": sum(p.numel() for p in part.parameters(recurse=False))
+        if part is not None
+        else 0,
+        "forward_s": times.time_s(path, "forward"),
+        "backward_s": times.time_s(path, "backward"),
         "time_s": times.time_s(path),
-        "mean_s": sum(map(sum, _of(path, times))) / len(times.steps_s),
+        "mean_s": sum(map(sum, own.values())) / len(times.steps_s),
         "std_s": stdev(sums) if len(sums) > 1 else 0.0,
-        "forward_samples_s": list(samples["forward"]),
-        "backward_samples_s": list(samples["backward"]),
+        "forward_samples_s": list(own.get("forward", ())),
+        "backward_samples_s": list(own.get("backward", ())),
     }
-
-
-def _of(path: str, times: LayerTimes) -> Iterator[tuple[float, ...]]:
-    return (taken for (owner, _), taken in times.samples_s.items() if owner == path)
-
-
-def _parameters(part: nn.Module | None) -> int:
-    """Of the module itself. (An empty container is as false as an empty list.)"""
-    return 0 if part is None else sum(p.numel() for p in part.parameters(recurse=False))
 
 
 def _total_s(table: pd.DataFrame, path: str) -> float:

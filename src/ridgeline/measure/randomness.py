@@ -42,23 +42,26 @@ def restore_random_state(state: dict[str, Any]) -> None:
 
 
 @contextmanager
-def repeatable(is_deterministic: bool) -> Iterator[None]:
+def repeatable(is_deterministic: bool, *, has_search: bool | None = None) -> Iterator[None]:
     """Run the block with algorithms that give the same bits each time, or with the fastest.
 
     An operation that has no such algorithm runs all the same, with a warning of torch's.
+    `has_search` says whether cuDNN tries its algorithms first; else it does if it may.
     """
     cudnn = torch.backends.cudnn
-    before = (
+    is_strict, warns_only, *search = (
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
         cudnn.benchmark,
+        cudnn.deterministic,
     )
     if is_deterministic:
         os.environ.setdefault(*WORKSPACE)
     torch.use_deterministic_algorithms(is_deterministic, warn_only=True)
-    cudnn.benchmark = not is_deterministic
+    cudnn.benchmark = not is_deterministic if has_search is None else has_search
+    cudnn.deterministic = is_deterministic
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-        cudnn.benchmark = before[2]
+        torch.use_deterministic_algorithms(is_strict, warn_only=warns_only)
+        cudnn.benchmark, cudnn.deterministic = search

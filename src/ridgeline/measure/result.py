@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.worker import Task, measure_case, measure_task
+from ridgeline.measure.worker import MeasuredCase, Task, measure_case, measure_task
 from ridgeline.provenance import Provenance, collect
 from ridgeline.records import RunResult, WorkloadSpec
 from ridgeline.settings import Settings, as_arguments, check_mode
@@ -110,8 +110,12 @@ class MeasureResult:
 def measure_named(spec: WorkloadSpec, settings: Settings) -> MeasureResult:
     """Measure a model by its name, in this process."""
     case = measure_task(Task(spec=spec, settings=settings))
+    return _present(case, spec, case.result.model)
+
+
+def _present(case: MeasuredCase, spec: WorkloadSpec, model: str) -> MeasureResult:
     return MeasureResult(
-        model=case.result.model, batch_size=spec.batch_size, mode=spec.mode, result=case.result,
+        model=model, batch_size=spec.batch_size, mode=spec.mode, result=case.result,
         tables=case.tables, provenance=replace(collect(), backends=case.backends),
     )  # fmt: skip
 
@@ -128,10 +132,7 @@ def measure_module(
     """Measure a copy of a module: the original keeps its weights, its device and its mode."""
     workload, spec = module_workload(model, inputs, mode=mode, batch_size=batch_size, loss=loss)
     case = measure_case(workload, Task(spec=spec, settings=settings))
-    return MeasureResult(
-        model=spec.model, batch_size=spec.batch_size, mode=mode, result=case.result,
-        tables=case.tables, provenance=replace(collect(), backends=case.backends),
-    )  # fmt: skip
+    return _present(case, spec, spec.model)
 
 
 def module_workload(
@@ -144,7 +145,10 @@ def module_workload(
 ) -> tuple[Workload, WorkloadSpec]:
     """Steps of copies of a module on one batch, and their description."""
     check_mode(mode)
-    batch = _batch(inputs)
+    if isinstance(inputs, dict):
+        batch = Inputs(kwargs=inputs)
+    else:
+        batch = Inputs(args=tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,))
     first = next(tensors_in((batch.args, batch.kwargs)), None)
     if first is None or not first.dim():
         raise RidgelineError(
@@ -166,9 +170,3 @@ def module_workload(
         loss=(lambda output, _inputs: loss(output)) if loss is not None else None,
     )
     return workload, WorkloadSpec(model=workload.name, batch_size=carried, mode=mode)
-
-
-def _batch(inputs: Any) -> Inputs:
-    if isinstance(inputs, dict):
-        return Inputs(kwargs=inputs)
-    return Inputs(args=tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,))

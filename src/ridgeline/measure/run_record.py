@@ -1,28 +1,33 @@
-"""The record of a measurement: the result that a run folder keeps, and its tables."""
+"""What was measured, and its record: the result that a run folder keeps, and its tables."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ridgeline.measure.layer_energy import RepeatedEnergy
-from ridgeline.measure.layers import layer_table
-from ridgeline.measure.marks import SPLIT, StepTimes
-from ridgeline.measure.measurement import Measurement
-from ridgeline.measure.power import readings_table
-from ridgeline.measure.statistics import Summary, spread
+from ridgeline.measure.backends import Backend
+from ridgeline.measure.energy import Pass
+from ridgeline.measure.layer_energy import is_certain
+from ridgeline.measure.layers import LayerTimes, layer_table
+from ridgeline.measure.precision import Precision
+from ridgeline.measure.statistics import summarise
+from ridgeline.measure.timing import SPLIT, StepTimes, Timing
 from ridgeline.records import (
+    EnergyResult,
     HostTimes,
+    KernelTime,
     LayerSum,
     PhaseTime,
-    RunConditions,
     RunResult,
-    StepTime,
+    WorkloadSpec,
 )
+from ridgeline.sensors.sampler import Reading
+from ridgeline.settings import Settings
+from ridgeline.workloads import Workload
 
 if TYPE_CHECKING:
     from torch import nn
@@ -32,12 +37,66 @@ ENERGY_COLUMNS = (
     "power_mean_w", "power_std_w", "power_samples",
 )  # fmt: skip
 WITHOUT_GAPS = "device, without gaps between kernels"
+BETWEEN = "between"  # a reading that belongs to no pass
 
 
-def run_result(measured: Measurement) -> RunResult:
-    """Everything but the tables. Seconds, bytes, joules; every sample is kept."""
-    timing, workload, backend = measured.timing, measured.workload, measured.backend
+@dataclass(slots=True, kw_only=True)
+class Measurement:
+    """A configuration that is measured, pass by pass: its result so far, and what it is made of."""
+
+    spec: WorkloadSpec
+    settings: Settings
+    precision: Precision
+    timing: Timing
+    result: RunResult
+    layers: LayerTimes | None = None
+    layer_energies: dict[str, tuple[EnergyResult, ...]] = field(default_factory=dict)
+    readings: tuple[Reading, ...] = ()
+    passes: tuple[Pass, ...] = ()  # which readings belong to what
+    log: list[str] = field(default_factory=list)
+    is_loss_finite: bool = True
+
+    def add(self, **values: Any) -> None:
+        """What a further pass found."""
+        self.result = replace(self.result, **values)
+
+    def add_kernels(self, kernels: KernelTime | None) -> None:
+        """Also how much of a step the GPU works: kernel time over step time.
+
+        The two come from two passes, so a full GPU may seem to work a little longer than a step.
+        """
+        kernel_s = kernels.time_s if kernels else None
+        step_s = self.result.step_time_s.median
+        busy = None if kernel_s is None else min(1.0, kernel_s / step_s)
+        self.add(kernels=kernels, busy_fraction=busy)
+
+    def add_layers(self, layers: LayerTimes) -> None:
+        """Also how the layers add up, compared with the unprofiled step."""
+        step_s = self.result.step_time_s.median
+        total = LayerSum(
+            sum_s=layers.sum_s,
+            step_time_s=step_s,
+            difference_s=layers.sum_s - step_s,
+            difference=layers.sum_s / step_s - 1,
+            pass_times_s=layers.steps_s,
+            mark_cost_s=layers.mark_cost_s,
+            clock=WITHOUT_GAPS if layers.is_held_back else self.result.clock,
+        )
+        self.layers = layers
+        self.add(layers=total)
+
+
+def timed_result(
+    workload: Workload,
+    spec: WorkloadSpec,
+    settings: Settings,
+    backend: Backend,
+    timing: Timing,
+    **values: Any,
+) -> RunResult:
+    """The result once the steps are timed; `values` are further fields."""
     steps = len(timing.device.steps_s)
+    samples = spec.batch_size * settings.batches_in_step(spec.mode)
     return RunResult(
         model=workload.name,
         source=workload.source,
@@ -45,37 +104,30 @@ def run_result(measured: Measurement) -> RunResult:
         backend=backend.kind,
         device_name=backend.name,
         device_uuid=backend.uuid,
-        precision=measured.precision.used,
-        data=measured.data,
-        optimizer_settings=dict(measured.optimizer_settings),
         iters=steps,
-        samples_per_step=measured.samples_per_step,
-        samples_processed=measured.samples_per_step * steps,
-        samples_per_s=measured.samples_per_s,
+        samples_per_step=samples,
+        samples_processed=samples * steps,
+        samples_per_s=samples * steps / timing.elapsed_s,
         elapsed_s=timing.elapsed_s,
-        clock=_clock(measured),
-        step_time_s=_step_time(measured.step_time, timing.device.steps_s),
+        clock="device events" if backend.has_events else "host, monotonic",
+        step_time_s=summarise(timing.device.steps_s),
         split_s=_split(timing.device),
         host=HostTimes(step_time_s=tuple(timing.host.steps_s), split_s=_split(timing.host)),
-        warmup=replace(measured.warmup, build_time_s=measured.build_time_s),
-        busy_fraction=measured.busy_fraction,
-        kernels=measured.kernels,
-        memory=measured.memory,
-        peak_memory_bytes=peak_memory_bytes(measured),
-        process=measured.process,
-        threads=measured.threads,
         timed_usage=timing.usage,
-        conditions=RunConditions(
-            before=measured.before,
-            during=measured.during,
-            after=measured.after,
-            readings_during=_readings_during(measured),
-        ),
-        energy=measured.energy,
-        energy_reasons=tuple(measured.energy_reasons),
-        layers=_layer_sum(measured),
-        warnings=tuple(measured.warnings),
+        **values,
     )
+
+
+def _split(times: StepTimes) -> dict[str, PhaseTime]:
+    """Median, mean and samples of each phase that the step has, in the order of SPLIT."""
+    return {
+        phase: PhaseTime(median=median(taken), mean=fmean(taken), samples=tuple(taken))
+        for phase in SPLIT
+        if (taken := times.phases_s.get(phase))
+    }
+
+
+# ---------------------------------------------------------------- tables
 
 
 def make_tables(measured: Measurement, module: nn.Module) -> dict[str, pd.DataFrame]:
@@ -95,19 +147,17 @@ def _with_energy(table: pd.DataFrame, measured: Measurement) -> pd.DataFrame:
     return pd.concat([table, columns], axis=1)
 
 
-def _energy_row(calls: tuple[RepeatedEnergy, ...]) -> dict[str, Any]:
+def _energy_row(calls: tuple[EnergyResult, ...]) -> dict[str, Any]:
     if not calls:
         return dict.fromkeys(ENERGY_COLUMNS)
-    intervals = [one.interval_j_per_call for one in calls]
-    power = calls[0].power
     return {
-        "energy_per_layer_j": sum(one.energy_j_per_call for one in calls),
-        "energy_interval_j": _sum_of(intervals),
-        "energy_attribution": calls[0].attribution,
-        "is_energy_narrow": all(one.has_reached_target for one in calls),
-        "power_mean_w": power.mean_w if power else None,
-        "power_std_w": power.std_w if power else None,
-        "power_samples": power.count if power else None,
+        "energy_per_layer_j": sum(one.energy_j_per_step or 0.0 for one in calls),
+        "energy_interval_j": _sum_of([one.interval_j_per_step for one in calls]),
+        "energy_attribution": "repeated alone",
+        "is_energy_narrow": all(is_certain(one) for one in calls),
+        "power_mean_w": calls[0].power_mean_w,
+        "power_std_w": calls[0].power_std_w,
+        "power_samples": calls[0].power_samples or None,
     }
 
 
@@ -119,49 +169,26 @@ def _sum_of(intervals: Sequence[tuple[float, float] | None]) -> list[float] | No
     return [sum(ends) for ends in zip(*known, strict=True)]
 
 
-def _readings_during(measured: Measurement) -> int:
-    """How many there were; with none, `during` is from just before."""
-    start_s, end_s = measured.timing.start_s, measured.timing.end_s
-    return sum(start_s <= reading.time_s <= end_s for reading in measured.readings)
+def readings_table(readings: Sequence[Reading], passes: Sequence[Pass]) -> pd.DataFrame:
+    """Columns time_s, pass, power_w, energy_j, clock_hz, memory_clock_hz, temperature_c and
+    throttle_reasons (joined by "; ", empty where none held, absent where it was not asked).
+    """
+    numbers = ("clock_hz", "memory_clock_hz", "temperature_c")
+    seen = [reading.conditions for reading in readings]
+    table = pd.DataFrame(
+        {
+            "time_s": [reading.time_s for reading in readings],
+            "pass": [pass_at(reading.time_s, passes) for reading in readings],
+            "power_w": [  # by the meter, or in the conditions where the meter was not asked
+                one.conditions.power_w if one.power_w is None else one.power_w for one in readings
+            ],
+            "energy_j": [reading.energy_j for reading in readings],
+            **{name: [getattr(one, name) for one in seen] for name in numbers},
+        }
+    ).astype(dict.fromkeys(("time_s", "power_w", "energy_j", *numbers), "float64"))
+    return table.assign(throttle_reasons=["; ".join(one.throttle_reasons) for one in seen])
 
 
-def peak_memory_bytes(measured: Measurement) -> int | None:
-    """What the device's allocator held at most; on a CPU, the process."""
-    if measured.backend.kind == "cpu":
-        return measured.process.peak_rss_bytes if measured.process else None
-    return measured.memory.allocated_bytes
-
-
-def _step_time(summary: Summary, samples: Sequence[float]) -> StepTime:
-    width = spread(samples) if len(samples) > 1 else None
-    return StepTime(**asdict(summary), spread=width, samples=tuple(samples))
-
-
-def _split(times: StepTimes) -> dict[str, PhaseTime]:
-    """Median, mean and samples of each phase that the step has, in the order of SPLIT."""
-    return {
-        phase: PhaseTime(median=median(taken), mean=fmean(taken), samples=tuple(taken))
-        for phase in SPLIT
-        if (taken := times.phases_s.get(phase))
-    }
-
-
-def _layer_sum(measured: Measurement) -> LayerSum | None:
-    """How the layers add up, compared with the unprofiled step."""
-    layers = measured.layers
-    if layers is None:
-        return None
-    step_s = measured.step_time.median
-    return LayerSum(
-        sum_s=layers.sum_s,
-        step_time_s=step_s,
-        difference_s=layers.sum_s - step_s,
-        difference=layers.sum_s / step_s - 1,
-        pass_times_s=tuple(layers.steps_s),
-        mark_cost_s=layers.mark_cost_s,
-        clock=WITHOUT_GAPS if layers.is_held_back else _clock(measured),
-    )
-
-
-def _clock(measured: Measurement) -> str:
-    return "device events" if measured.timing.has_events else "host, monotonic"
+def pass_at(time_s: float, passes: Sequence[Pass]) -> str:
+    """The name of the pass at this time."""
+    return next((one.name for one in passes if one.start_s <= time_s <= one.end_s), BETWEEN)

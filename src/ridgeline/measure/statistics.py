@@ -1,48 +1,30 @@
-"""Samples to a summary, and the advice they call for."""
+"""Samples to a summary."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import sqrt
-from statistics import fmean, median, quantiles
+from statistics import fmean, median, quantiles, stdev
 
-from ridgeline.units import format_percent
+from ridgeline.records import StepTime
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
-WIDE = 0.10  # 10th to 90th percentile over the median: above it the samples are called unstable
-DRIFT = 0.03  # later half over earlier half
 LEAST_FOR_INTERVAL = 6
-LEAST = 5  # fewer samples than this say little about stability
 DISTURBED = 1.2  # mean over median: some samples took much longer than the others
-FAR_APART = 1.5  # the longest over the shortest of few samples
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """What many samples come to. `std` is the sample's, divided by n − 1: a single one has none."""
-
-    count: int
-    median: float
-    mean: float
-    std: float | None
-    min: float
-    max: float
-    interval: tuple[float, float] | None  # of the median, 95 %, by bootstrap; None for a few
-
-
-def summarise(samples: Sequence[float]) -> Summary:
-    mean = fmean(samples)
-    squares = sum((sample - mean) ** 2 for sample in samples)
-    return Summary(
+def summarise(samples: Sequence[float]) -> StepTime:
+    """What many samples come to. `std` is divided by n − 1: a single sample has none."""
+    return StepTime(
         count=len(samples),
         median=median(samples),
-        mean=mean,
-        std=sqrt(squares / (len(samples) - 1)) if len(samples) > 1 else None,
+        mean=fmean(samples),
+        std=stdev(samples) if len(samples) > 1 else None,
         min=min(samples),
         max=max(samples),
         interval=median_interval(samples),
+        spread=spread(samples) if len(samples) > 1 else None,
+        samples=tuple(samples),
     )
 
 
@@ -79,34 +61,3 @@ def drift(samples: Sequence[float]) -> float:
     """By how much the median of the later half exceeds that of the earlier one, as a share."""
     half = len(samples) // 2
     return median(samples[half:]) / median(samples[:half]) - 1
-
-
-def advice(samples: Sequence[float]) -> list[str]:
-    """What is unstable about step times, by how much, and what to try."""
-    if len(samples) < LEAST:
-        return _advise_on_few(samples)
-    messages = []
-    if (wide := spread(samples)) > WIDE:
-        messages.append(
-            f"step times are unstable: the middle 80 % of them span {format_percent(wide)} of the "
-            "median; close other programs, and see with `ridgeline run … --repeats 3` how far "
-            "medians move"
-        )
-    if abs(moved := drift(samples)) > DRIFT:
-        what = "slower" if moved > 0 else "faster"
-        messages.append(
-            f"steps became {format_percent(abs(moved))} {what} during the measurement; "
-            "warm up longer with `ridgeline run … --warmup-iters`, and look at clocks and "
-            "temperature"
-        )
-    return messages
-
-
-def _advise_on_few(samples: Sequence[float]) -> list[str]:
-    """Of so few steps only a gross difference can be told."""
-    if len(samples) < 2 or max(samples) <= FAR_APART * min(samples):
-        return []
-    return [
-        f"step times are unstable: the longest of {len(samples)} steps took "
-        f"{max(samples) / min(samples):.1f} times the shortest; give --iters {LEAST} or more"
-    ]

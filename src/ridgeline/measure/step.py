@@ -1,32 +1,60 @@
 """One step of a workload on a device: what is timed, and nothing else.
 
 A training step takes one or several batches, then lets the optimizer act once; an inference
-step is one forward pass. The step ends each of its phases with a mark.
+step is one forward pass. The step ends each of its phases with a mark. Batches go to the device in
+the form that was requested: precision and memory layout.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from ridgeline.measure.backends import Backend
-from ridgeline.measure.marks import Marks
 from ridgeline.measure.precision import Precision
-from ridgeline.measure.randomness import random_state, restore_random_state
-from ridgeline.measure.tensors import Placement
-from ridgeline.settings import Settings
+from ridgeline.measure.randomness import random_state, repeatable, restore_random_state
+from ridgeline.measure.timing import Marks
+from ridgeline.settings import SYNTHETIC, Settings, option
 from ridgeline.workloads import Inputs, Workload
 from ridgeline.workloads.losses import mean_of_outputs
 from ridgeline.workloads.optimizers import make_optimizer
 
-Range = Callable[[str], AbstractContextManager[Any]]
-"""Names a stretch of work for a profiler."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where tensors go and what becomes of them there."""
+
+    device: torch.device
+    dtype: torch.dtype | None = None  # of floats; None: as they are
+    memory_format: torch.memory_format | None = None  # of images; None: as they are
+    is_pinned: bool = False  # host memory is page-locked: the copy runs beside the host
+
+    def inputs(self, batch: Inputs) -> Inputs:
+        """The batch on the device."""
+        return _change_batch(batch, self.to_device)
+
+    def host_inputs(self, batch: Inputs) -> Inputs:
+        """The batch in host memory, from where a device copies by itself if it is pinned."""
+        return _change_batch(batch, Tensor.pin_memory) if self.is_pinned else batch
+
+    def to_device(self, tensor: Tensor) -> Tensor:
+        dtype = self.dtype if tensor.is_floating_point() else None
+        moved = tensor.to(self.device, dtype=dtype or tensor.dtype, non_blocking=self.is_pinned)
+        if self.memory_format and moved.dim() == 4 and moved.is_floating_point():
+            moved = moved.contiguous(memory_format=self.memory_format)
+        return moved
+
+
+def _change_batch(batch: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
+    parts = (batch.args, batch.kwargs, batch.targets)
+    args, kwargs, targets = tree_map_only(Tensor, change, parts)
+    return Inputs(args=args, kwargs=kwargs, targets=targets)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,7 +71,7 @@ class Stepper:
     optimizer: torch.optim.Optimizer | None  # None: inference
     scaler: torch.amp.GradScaler | None
     parts: int  # batches per step
-    named: Range
+    named: Callable[[str], AbstractContextManager[Any]]  # names a stretch of work for a profiler
     last_loss: Tensor | None = None
 
     def step(self, marks: Marks) -> None:
@@ -109,7 +137,7 @@ def make_stepper(
         device=backend.device,
         dtype=precision.dtype,
         memory_format=torch.channels_last if settings.channels_last else None,
-        non_blocking=settings.pin_memory,
+        is_pinned=settings.pin_memory and backend.kind == "cuda",
     )
     with torch.device(backend.device):
         module = workload.build()
@@ -128,7 +156,7 @@ def make_stepper(
         optimizer=_optimizer(module, settings) if workload.mode == "train" else None,
         scaler=precision.scaler(backend) if workload.mode == "train" else None,
         parts=settings.batches_in_step(workload.mode),
-        named=_nvtx_range if settings.nvtx and backend.kind == "cuda" else _unnamed,
+        named=_nvtx_range if settings.nvtx and backend.kind == "cuda" else lambda _: nullcontext(),
     )
 
 
@@ -137,11 +165,14 @@ def _optimizer(module: nn.Module, settings: Settings) -> torch.optim.Optimizer:
     return make_optimizer(settings.optimizer, weights, settings.optimizer_options)
 
 
-def _unnamed(name: str) -> AbstractContextManager[Any]:
-    return _NOTHING
-
-
-_NOTHING = nullcontext()
+def loader_options(settings: Settings) -> dict[str, Any]:
+    """How torch's DataLoader fetches batches."""
+    return {
+        "num_workers": settings.workers,
+        "pin_memory": settings.pin_memory,
+        "prefetch_factor": settings.prefetch_factor,
+        "persistent_workers": settings.workers > 0,
+    }
 
 
 @contextmanager
@@ -157,36 +188,45 @@ def _nvtx_range(name: str) -> Iterator[None]:
 @contextmanager
 def torch_settings(settings: Settings, precision: Precision) -> Iterator[None]:
     """What torch keeps for the whole process, set for a measurement and put back after it."""
-    with ExitStack() as stack:
-        stack.callback(_restore, _state())
-        precision.apply()
-        torch.backends.cudnn.benchmark = settings.cudnn_benchmark
-        torch.backends.cudnn.deterministic = settings.deterministic
-        if settings.deterministic:
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as cuBLAS demands
-        # an operator that has no such form is named in a warning, which is kept with the run
-        torch.use_deterministic_algorithms(settings.deterministic, warn_only=True)
-        torch.manual_seed(settings.seed)
-        yield
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    tf32, random = (matmul.allow_tf32, cudnn.allow_tf32), random_state()
+    try:
+        with repeatable(settings.deterministic, has_search=settings.cudnn_benchmark):
+            precision.apply()
+            torch.manual_seed(settings.seed)
+            yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = tf32
+        restore_random_state(random)
 
 
-def _state() -> dict[str, Any]:
-    cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
-    return {
-        "tf32": (cuda.matmul.allow_tf32, cudnn.allow_tf32),
-        "cudnn": (cudnn.benchmark, cudnn.deterministic),
-        "random": random_state(),
-        "strict": (
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_deterministic_algorithms_warn_only_enabled(),
-        ),
+# ---------------------------------------------------------------- settings without an effect
+
+NEEDS = {  # what there must be for a setting to change a step
+    "nvtx": ("cuda",),
+    "cudnn_benchmark": ("cuda",),
+    "workers": ("files",),
+    "prefetch_factor": ("files",),
+    "augment": ("files",),
+    "pin_memory": ("cuda", "batches on the host"),
+    "grad_accum_steps": ("train",),
+    "optimizer": ("train",),
+    "lr": ("train",),
+    "momentum": ("train",),
+    "weight_decay": ("train",),
+    "channels_last": ("images",),
+}
+
+
+def idle_options(settings: Settings, kind: str, mode: str, *, has_images: bool) -> list[str]:
+    """The options that were given and change nothing on this kind of device, in this mode."""
+    facts = {
+        kind: True,
+        mode: True,
+        "files": not settings.is_synthetic,
+        "batches on the host": settings.data != SYNTHETIC,
+        "images": has_images,
     }
-
-
-def _restore(state: dict[str, Any]) -> None:
-    cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
-    cuda.matmul.allow_tf32, cudnn.allow_tf32 = state["tf32"]
-    cudnn.benchmark, cudnn.deterministic = state["cudnn"]
-    is_strict, warns_only = state["strict"]
-    torch.use_deterministic_algorithms(is_strict, warn_only=warns_only)
-    restore_random_state(state["random"])
+    changed = [name for name in NEEDS if getattr(settings, name) != getattr(Settings(), name)]
+    idle = [name for name in changed if not all(facts.get(need) for need in NEEDS[name])]
+    return [option(name if getattr(settings, name) is not False else f"no_{name}") for name in idle]

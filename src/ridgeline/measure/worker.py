@@ -67,7 +67,7 @@ def measure_case(workload: Workload, task: Task, send: Send = ignore_message) ->
     import torch
 
     from ridgeline.measure.measure_workload import measure_workload
-    from ridgeline.measure.run_record import make_tables, run_result
+    from ridgeline.measure.run_record import make_tables
     from ridgeline.provenance import torch_backends
 
     def on_progress(what: str, done: int, total: int) -> None:
@@ -75,7 +75,7 @@ def measure_case(workload: Workload, task: Task, send: Send = ignore_message) ->
 
     measured, stepper = measure_workload(workload, task.spec, task.settings, on_progress)
     return MeasuredCase(
-        result=run_result(measured),
+        result=measured.result,
         tables=make_tables(measured, stepper.module),
         log="\n".join(measured.log),
         backends=torch_backends(torch),
@@ -86,9 +86,9 @@ def memory_task(task: Task, send: Send = ignore_message) -> tuple[int, int]:
     """The peak of the device's memory over two steps, and what the device has in all."""
     with torch_needed():
         import torch  # noqa: F401
-    from ridgeline.measure.marks import NoMarks
     from ridgeline.measure.measure_workload import build_stepper
     from ridgeline.measure.step import torch_settings
+    from ridgeline.measure.timing import NoMarks
     from ridgeline.workloads import resolve
 
     stepper = build_stepper(resolve(task.spec), task.spec, task.settings)
@@ -104,24 +104,20 @@ def memory_task(task: Task, send: Send = ignore_message) -> tuple[int, int]:
 def check_task(
     specs: tuple[WorkloadSpec, ...], send: Send = ignore_message
 ) -> tuple[tuple[str, str], ...]:
-    """Which of these cannot be found: the problem and the hint of each that is wrong."""
+    """The problem and the hint of each that a user can put right; others will be failed runs."""
     with torch_needed():
         import torch  # noqa: F401
-
-    return tuple(wrong for spec in specs if (wrong := _find_problem(spec)) is not None)
-
-
-def _find_problem(spec: WorkloadSpec) -> tuple[str, str] | None:
-    """What a user can put right about a workload; what fails otherwise will be a failed run."""
     from ridgeline.workloads import resolve
 
-    try:
-        resolve(spec)
-    except RidgelineError as error:
-        return error.problem, error.hint
-    except (Exception, SystemExit):
-        return None
-    return None
+    problems = []
+    for spec in specs:
+        try:
+            resolve(spec)
+        except RidgelineError as error:
+            problems.append((error.problem, error.hint))
+        except (Exception, SystemExit):
+            continue
+    return tuple(problems)
 
 
 def run_request(

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.backends import Backend, choose_backend
+from ridgeline.measure.backends import Backend, choose_backend, mark_calls
 from ridgeline.measure.precision import Precision, choose_precision
-from ridgeline.measure.profiler_mark import mark_calls
 from ridgeline.measure.randomness import repeatable
 from ridgeline.provenance import collect
 from ridgeline.records import TrainRequest

@@ -24,10 +24,10 @@ import torch
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.system import find_limits
 from ridgeline.measure.backends import choose_backend
-from ridgeline.measure.marks import NoMarks
 from ridgeline.measure.measure_workload import build_stepper
 from ridgeline.measure.precision import choose_precision
 from ridgeline.measure.step import torch_settings
+from ridgeline.measure.timing import NoMarks
 from ridgeline.measure.worker import Task
 from ridgeline.profile.counting import CountedLaunches, CounterPlan, write_refusal
 from ridgeline.profile.cupti import (

@@ -1,8 +1,8 @@
 """A step under the profilers: planned, traced, counted, joined and checked.
 
 The order: one step traced by torch's profiler (kernels, their times, their operators), then the
-plan, then the same step in a process that reads the counters (capture_cupti.py), or in one for
-every group of counters (capture_ncu.py), then all of it joined. Time is never taken from a process
+plan, then the same step in a process that reads the counters (counting.py), or in one for
+every group of counters (also there), then all of it joined. Time is never taken from a process
 that counts.
 """
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 
-from ridgeline.measure.profiler_mark import MarkCalls, marked
+from ridgeline.measure.backends import MarkCalls, marked
 from ridgeline.train.batches import Batch
 from ridgeline.train.checkpoints import CheckpointFolder, checkpoint, save
 from ridgeline.train.records import EpochResult, TrainResult

@@ -47,7 +47,6 @@ TRAIN_MD5 = {
     "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
 }
 TEST_MD5 = {"test_batch": "40351d587109b95175f43aff81a1287e"}
-META_MD5 = {"batches.meta": "5ff9c542aee3614f3951f8cda6e48888"}
 
 CLASSES = 10
 SIDE = 32
@@ -84,7 +83,7 @@ class Images:
 def find_cifar10(folder: Path) -> Path | None:
     """The folder of batches or the archive, in `folder` or being it; its content is not checked."""
     for path in (folder, folder / FOLDER):
-        if all((path / name).is_file() for name in _all_batches()):
+        if all((path / name).is_file() for name in TRAIN_MD5 | TEST_MD5):
             return path
     if folder.name == ARCHIVE and folder.is_file():
         return folder
@@ -98,32 +97,11 @@ def load_cifar10(
     """All images, checked; downloaded to `folder` first where they are missing and may be."""
     source = find_cifar10(folder)
     if source is None:
-        refuse_half_a_folder(folder)
         if not download:
             raise _not_there_error(folder, "nothing is downloaded here")
         source = _download(folder, progress)
     read = _read_archive if source.is_file() else _read_folder
     return _images(read(source))
-
-
-def _all_batches() -> dict[str, str]:
-    return TRAIN_MD5 | TEST_MD5 | META_MD5
-
-
-def refuse_half_a_folder(folder: Path) -> None:
-    """Name what is missing where some of the files are there."""
-    if folder.is_file():
-        raise RidgelineError(
-            f"{folder} is not CIFAR-10's archive, which is called {ARCHIVE}",
-            hint=f"name a folder, or the archive under its own name; it is published at {URL}",
-        )
-    for path in (folder, folder / FOLDER):
-        missing = [name for name in _all_batches() if not (path / name).is_file()]
-        if len(missing) < len(_all_batches()):
-            raise RidgelineError(
-                f"{path} is not all of CIFAR-10: it lacks {', '.join(missing)}",
-                hint=f"unpack {ARCHIVE} again, or put the archive itself into {path.parent}",
-            )
 
 
 # ---------------------------------------------------------------- reading
@@ -132,10 +110,10 @@ def refuse_half_a_folder(folder: Path) -> None:
 def _read_folder(folder: Path) -> dict[str, bytes]:
     """The batches by name, as bytes that are what they should be."""
     content = {}
-    for name, md5 in _all_batches().items():
+    for name, md5 in (TRAIN_MD5 | TEST_MD5).items():
         with _readable(folder / name):
             content[name] = (folder / name).read_bytes()
-        _check(folder / name, hashlib.md5(content[name], usedforsecurity=False).hexdigest(), md5)
+        _check(folder / name, _md5(content[name]).hexdigest(), md5)
     return content
 
 
@@ -144,7 +122,7 @@ def _read_archive(archive: Path) -> dict[str, bytes]:
     with _readable(archive), archive.open("rb") as file:
         digest = hashlib.file_digest(file, _md5).hexdigest()
     _check(archive, digest, ARCHIVE_MD5)
-    members = {f"{FOLDER}/{name}": name for name in _all_batches()}
+    members = {f"{FOLDER}/{name}": name for name in TRAIN_MD5 | TEST_MD5}
     content = {}
     with _readable(archive), tarfile.open(archive, "r:gz") as tar:
         for member in tar:
@@ -154,8 +132,8 @@ def _read_archive(archive: Path) -> dict[str, bytes]:
     return content
 
 
-def _md5() -> Any:
-    return hashlib.md5(usedforsecurity=False)
+def _md5(content: bytes = b"") -> Any:
+    return hashlib.md5(content, usedforsecurity=False)
 
 
 @contextmanager
@@ -178,14 +156,16 @@ def _check(path: Path, digest: str, expected: str) -> None:
 
 
 def _images(content: dict[str, bytes]) -> Images:
-    train = [_batch(content[name]) for name in TRAIN_MD5]
-    test = [_batch(content[name]) for name in TEST_MD5]
+    train, test = (
+        [torch.cat(parts) for parts in zip(*(_batch(content[name]) for name in names), strict=True)]
+        for names in (TRAIN_MD5, TEST_MD5)
+    )
     return Images(
         name="cifar10",
-        train_images=torch.cat([images for images, _ in train]),
-        train_labels=torch.cat([labels for _, labels in train]),
-        test_images=torch.cat([images for images, _ in test]),
-        test_labels=torch.cat([labels for _, labels in test]),
+        train_images=train[0],
+        train_labels=train[1],
+        test_images=test[0],
+        test_labels=test[1],
     )
 
 
@@ -234,7 +214,8 @@ def _download(folder: Path, progress: Progress) -> Path:
                 if digest != ARCHIVE_MD5:
                     raise _not_there_error(folder, f"{URL} sends another file: its MD5 is {digest}")
     except (OSError, HTTPException) as error:
-        raise _not_there_error(folder, f"the download failed: {_reason(error)}") from error
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        raise _not_there_error(folder, f"the download failed: {reason}") from error
     return archive
 
 
@@ -247,10 +228,6 @@ def _copy(source: BinaryIO, target: BinaryIO, total: int, progress: Progress) ->
         done += len(chunk)
         progress(done, total)
     return str(digest.hexdigest())
-
-
-def _reason(error: Exception) -> str:
-    return str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)
 
 
 def _not_there_error(folder: Path, why: str) -> RidgelineError:
@@ -316,18 +293,11 @@ def build_classifier(model: str, image_size: int) -> nn.Module:
     """The network, with random weights, on the CPU; it has been seen to take such images."""
     size = (3, image_size, image_size) if is_file(model) else (image_size,)
     spec = WorkloadSpec(model=OURS.get(model, model), mode="train", input_size=size)
-    try:
-        workload = resolve(spec)
-    except RidgelineError as error:
-        if "--input-size" not in error.problem:
-            raise
-        raise RidgelineError(
-            f"{model} takes no images",
-            hint="choose a classifier: `ridgeline count --list` says what each model is for",
-        ) from error
+    workload = resolve(spec)
     try:
         network = _with_ten_classes(workload, image_size)
-        scores = _try(network, image_size)
+        with torch.random.fork_rng(devices=()), torch.no_grad():  # the random numbers stay
+            scores = network.eval()(torch.zeros(2, 3, image_size, image_size))
     except RidgelineError:
         raise
     except Exception as error:
@@ -335,7 +305,12 @@ def build_classifier(model: str, image_size: int) -> nn.Module:
             f"{model} cannot take images of {image_size}x{image_size}: {one_line(error)}",
             hint="--image-size 224 scales them up; resnet18 and resnet34 are made for 32",
         ) from error
-    _check_scores(model, scores)
+    shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+    if shape != (2, CLASSES):
+        raise RidgelineError(
+            f"{model} answers two images with {shape}, not with {CLASSES} scores for each",
+            hint=f"give it a last layer with {CLASSES} outputs, or choose a torchvision classifier",
+        )
     return network.train()
 
 
@@ -355,33 +330,12 @@ def _with_ten_classes(workload: Workload, image_size: int) -> nn.Module:
         )
     from torchvision import models
 
+    from ridgeline.workloads.from_torchvision import constructor_sizes
+
+    options = constructor_sizes(workload.name, (image_size, image_size))
+    if workload.name in ("googlenet", "inception_v3"):
+        options["init_weights"] = True  # else torchvision warns
     network: nn.Module = models.get_model(
-        workload.name, weights=None, num_classes=CLASSES, **_options(workload.name, image_size)
+        workload.name, weights=None, num_classes=CLASSES, **options
     )
     return network
-
-
-def _options(name: str, image_size: int) -> dict[str, Any]:
-    """What a constructor must know of the image's size, or asks about its initial weights."""
-    if name.startswith("vit_"):
-        return {"image_size": image_size}
-    if name.startswith("maxvit"):
-        return {"input_size": (image_size, image_size)}
-    if name in ("googlenet", "inception_v3"):
-        return {"init_weights": True}
-    return {}
-
-
-def _try(network: nn.Module, image_size: int) -> Any:
-    """What it answers to two black images; neither its state nor the random numbers change."""
-    with torch.random.fork_rng(devices=()), torch.no_grad():
-        return network.eval()(torch.zeros(2, 3, image_size, image_size))
-
-
-def _check_scores(model: str, scores: object) -> None:
-    shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-    if shape != (2, CLASSES):
-        raise RidgelineError(
-            f"{model} answers two images with {shape}, not with {CLASSES} scores for each",
-            hint=f"give it a last layer with {CLASSES} outputs, or choose a torchvision classifier",
-        )

@@ -7,7 +7,7 @@ class, perhaps below `train/`), then files of tokens (`*.bin` of 16-bit numbers,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from ridgeline.errors import RidgelineError
-from ridgeline.workloads.cifar10 import find_cifar10, load_cifar10, refuse_half_a_folder
+from ridgeline.workloads.cifar10 import find_cifar10, load_cifar10
 from ridgeline.workloads.inputs import CHANNELS
 from ridgeline.workloads.workload import Inputs, one_line
 
@@ -32,23 +32,10 @@ KINDS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loading:
-    """How batches are fetched."""
-
-    batch_size: int
-    workers: int = 0
-    pin_memory: bool = False
-    prefetch_factor: int | None = None
-    augment: bool = True
-    seed: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Data that was found: its kind, how many samples it has, and a loader of endless batches."""
+    """Data that was found, and a loader of endless batches."""
 
     kind: str
-    samples: int
     ids: int  # how many classes or tokens a model has to tell apart
     batches: Iterator[Inputs]
 
@@ -76,21 +63,86 @@ def _classes(module: nn.Module) -> int | None:
     return next((size for size in reversed(sizes) if isinstance(size, int)), None)
 
 
-def open_data(path: Path, template: Inputs, loading: Loading) -> Source:
-    """Batches from `path` in the form of `template`, the workload's own batch."""
-    if not path.exists():
-        raise RidgelineError(
-            f"there is no data at {path}", hint="name a folder, or use --data synthetic"
-        )
+def open_data(
+    path: Path,
+    template: Inputs,
+    batch_size: int,
+    *,
+    augment: bool = True,
+    seed: int = 0,
+    loader: Mapping[str, Any] | None = None,
+) -> Source:
+    """Batches from `path` in the form of `template`, the workload's own batch.
+
+    `loader` are further arguments of torch's DataLoader.
+    """
     if find_cifar10(path) is not None:
-        return _images("cifar10", _cifar(path, template, loading), template, loading)
-    if (folder := find_image_folder(path)) is not None:
-        return _images("imagefolder", _folder(folder, template, loading), template, loading)
-    if files := find_tokens(path):
-        return _tokens(files, template, loading)
-    if path.is_dir():
-        refuse_half_a_folder(path)
-    raise RidgelineError(f"no data of a known kind in {path}", hint=f"known are {KINDS}")
+        kind, name = "cifar10", IMAGES
+        dataset: Any = CifarImages(path, image_transform(template, augment))
+    elif (folder := find_image_folder(path)) is not None:
+        kind, name = "imagefolder", IMAGES
+        dataset = ImageFiles(folder, image_transform(template, augment))
+    elif files := find_tokens(path):
+        kind, name = "tokens", TOKENS
+        dataset = TokenWindows(files, token_length(template))
+    else:
+        raise RidgelineError(f"no data of a known kind in {path}", hint=f"known are {KINDS}")
+    if len(dataset) < batch_size:
+        raise RidgelineError(
+            f"a batch of {batch_size} is more than the {len(dataset)} samples there are",
+            hint="use a smaller --batch-size (of text, a smaller --seq-len), or more data",
+        )
+    batches = DataLoader(
+        dataset,
+        batch_size=batch_size,
+        shuffle=True,
+        drop_last=True,
+        collate_fn=_collate,
+        generator=torch.Generator().manual_seed(seed),
+        **(loader or {}),
+    )
+    return Source(kind=kind, ids=dataset.ids, batches=_repeat_for_ever(batches, template, name))
+
+
+def _collate(samples: list[Any]) -> Any:
+    """A batch; or a sample that could not be read."""
+    broken = next((one for one in samples if isinstance(one, OSError)), None)
+    return broken or default_collate(samples)
+
+
+def _repeat_for_ever(loader: DataLoader[Any], template: Inputs, name: str) -> Iterator[Inputs]:
+    while True:
+        for batch in loader:
+            if isinstance(batch, OSError):
+                raise RidgelineError(str(batch), hint="remove it, or put it right")
+            yield with_data(template, name, *batch)
+
+
+def with_data(template: Inputs, name: str, data: Tensor, labels: Tensor) -> Inputs:
+    """The template with another batch in it; Hugging Face's models shift labels themselves."""
+    if name in template.kwargs:
+        kwargs = {**template.kwargs, name: data}
+        if "labels" in kwargs:
+            kwargs["labels"] = data if name == TOKENS else labels
+        return replace(template, kwargs=kwargs, targets=kwargs.get("labels"))
+    targets = labels if template.targets is not None else None
+    return replace(template, args=(data, *template.args[1:]), targets=targets)
+
+
+def _data_of(template: Inputs, name: str) -> Any:
+    return template.kwargs.get(name, template.args[0] if template.args else None)
+
+
+def _unfit_error(problem: str) -> RidgelineError:
+    return RidgelineError(
+        f"this data does not fit: it holds {problem}",
+        hint="use --data synthetic, or data of another kind",
+    )
+
+
+# ---------------------------------------------------------------- images
+
+IMAGES = "pixel_values"  # as Hugging Face's models name them
 
 
 def find_image_folder(path: Path) -> Path | None:
@@ -102,42 +154,17 @@ def find_image_folder(path: Path) -> Path | None:
 
 
 def _has_image(folder: Path) -> bool:
-    if not folder.is_dir():
-        return False
-    return any(file.suffix.lower() in IMAGE_ENDINGS for file in folder.iterdir())
+    files = folder.iterdir() if folder.is_dir() else ()
+    return any(file.suffix.lower() in IMAGE_ENDINGS for file in files)
 
 
-# ---------------------------------------------------------------- images
+class CifarImages(Dataset[Any]):
+    """CIFAR-10's images for training, in memory."""
 
-
-def _cifar(path: Path, template: Inputs, loading: Loading) -> Dataset[Any]:
-    images = load_cifar10(path, download=False)
-    return Labelled(
-        images.train_images, images.train_labels, _transform(image_size(template), loading.augment)
-    )
-
-
-def _folder(path: Path, template: Inputs, loading: Loading) -> Dataset[Any]:
-    from torchvision.datasets import ImageFolder
-
-    transform = _transform(image_size(template), loading.augment)
-    try:
-        return _Opened(ImageFolder(str(path)), transform)
-    except OSError as error:  # a folder without images, or one that may not be read
-        raise RidgelineError(
-            f"cannot use the images in {path}: {one_line(error)}",
-            hint="every folder in it is a class and has images; remove those that have none",
-        ) from error
-
-
-class Labelled(Dataset[Any]):
-    """Images that are in memory, as bytes, and their labels."""
-
-    def __init__(
-        self, images: Tensor, labels: Tensor, transform: Callable[[Tensor], Tensor]
-    ) -> None:
-        self.images, self.labels, self.transform = images, labels, transform
-        self.ids = int(labels.max()) + 1
+    def __init__(self, path: Path, transform: Callable[[Tensor], Tensor]) -> None:
+        images = load_cifar10(path, download=False)
+        self.images, self.labels = images.train_images, images.train_labels
+        self.transform, self.ids = transform, int(images.train_labels.max()) + 1
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -146,36 +173,40 @@ class Labelled(Dataset[Any]):
         return self.transform(self.images[index]), int(self.labels[index])
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """Comes in place of a sample: of an error in another process only the text would come back."""
+class ImageFiles(Dataset[Any]):
+    """A folder of images per class.
 
-    problem: str
+    An error comes in place of an image: of one that is raised in another process only text is left.
+    """
 
+    def __init__(self, path: Path, transform: Callable[[Any], Tensor]) -> None:
+        from torchvision.datasets import ImageFolder
 
-class _Opened(Dataset[Any]):
-    """Image files; one that cannot be read is named."""
-
-    def __init__(self, folder: Any, transform: Callable[[Any], Tensor]) -> None:
-        self.folder, self.transform = folder, transform
-        self.ids = len(folder.classes)
+        try:
+            self.folder = ImageFolder(str(path), transform)
+        except OSError as error:  # a folder without images, or one that may not be read
+            raise RidgelineError(
+                f"cannot use the images in {path}: {one_line(error)}",
+                hint="every folder in it is a class and has images; remove those that have none",
+            ) from error
+        self.ids = len(self.folder.classes)
 
     def __len__(self) -> int:
         return len(self.folder)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int] | Unreadable:
+    def __getitem__(self, index: int) -> tuple[Tensor, int] | OSError:
         try:
-            image, label = self.folder[index]
-            return self.transform(image), label
+            sample: tuple[Tensor, int] = self.folder[index]
         except (OSError, ValueError, SyntaxError) as error:
-            return Unreadable(f"cannot read the image {self.folder.samples[index][0]}: {error}")
+            return OSError(f"cannot read the image {self.folder.samples[index][0]}: {error}")
+        return sample
 
 
-def _transform(size: tuple[int, int], augment: bool) -> Callable[[Any], Tensor]:
+def image_transform(template: Inputs, augment: bool) -> Callable[[Any], Tensor]:
     """What torchvision's recipes do: random crop and flip for training, else the middle."""
     from torchvision.transforms import v2
 
-    height, width = size
+    height, width = size = image_size(template)
     if augment:
         fitted = [v2.RandomResizedCrop(size, antialias=True), v2.RandomHorizontalFlip()]
     else:
@@ -187,135 +218,36 @@ def _transform(size: tuple[int, int], augment: bool) -> Callable[[Any], Tensor]:
 
 
 def image_size(template: Inputs) -> tuple[int, int]:
-    height, width = image_of(template).shape[-2:]
-    return int(height), int(width)
-
-
-def image_of(template: Inputs) -> Tensor:
-    """The batch of images in the template; RidgelineError for a model that takes no images."""
-    for value in (*template.args[:1], template.kwargs.get("pixel_values")):
-        if isinstance(value, Tensor) and value.dim() == 4 and value.is_floating_point():
-            if value.shape[1] != CHANNELS:
-                raise _unfit_error(f"images of 3 channels, and this model takes {value.shape[1]}")
-            return value
-    raise _unfit_error("images, and this model takes none")
-
-
-def with_images(template: Inputs, images: Tensor, labels: Tensor) -> Inputs:
-    """The template with other images and labels."""
-    targets = labels if template.targets is not None else None
-    if "pixel_values" in template.kwargs:
-        kwargs = {**template.kwargs, "pixel_values": images}
-        if "labels" in kwargs:
-            kwargs["labels"] = labels
-        return replace(template, kwargs=kwargs, targets=targets)
-    return replace(template, args=(images, *template.args[1:]), targets=targets)
-
-
-def _images(kind: str, dataset: Dataset[Any], template: Inputs, loading: Loading) -> Source:
-    image_of(template)
-    _check_labels(template)
-    return _source(kind, dataset, loading, lambda pair: with_images(template, *pair))
-
-
-def _check_labels(template: Inputs) -> None:
-    """Labelled images train a classifier: one whole number per image."""
-    targets = template.targets
-    if targets is None:
-        return
-    if not isinstance(targets, Tensor) or targets.dim() != 1 or targets.is_floating_point():
+    """Height and width; RidgelineError for a model that does not learn to label such images."""
+    images, targets = _data_of(template, IMAGES), template.targets
+    if not isinstance(images, Tensor) or images.dim() != 4 or not images.is_floating_point():
+        raise _unfit_error("images, and this model takes none")
+    if images.shape[1] != CHANNELS:
+        raise _unfit_error(f"images of 3 channels, and this model takes {images.shape[1]}")
+    if targets is not None and not (
+        isinstance(targets, Tensor) and targets.dim() == 1 and not targets.is_floating_point()
+    ):
         raise _unfit_error("images with a label each, and this model learns something else")
-
-
-# ---------------------------------------------------------------- tokens
-
-
-def _tokens(files: list[Path], template: Inputs, loading: Loading) -> Source:
-    ids = template.kwargs.get("input_ids", template.args[0] if template.args else None)
-    if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.dim() != 2:
-        raise _unfit_error("tokens, and this model takes none")
-    targets = template.targets
-    if targets is not None and not (isinstance(targets, Tensor) and targets.shape == ids.shape):
-        raise _unfit_error("tokens, each with the next, and this model learns something else")
-    length = int(ids.shape[1])
-    windows = TokenWindows(files, length)
-    return _source("tokens", windows, loading, lambda pair: with_tokens(template, *pair))
-
-
-def with_tokens(template: Inputs, ids: Tensor, following: Tensor) -> Inputs:
-    """The template with other tokens. Hugging Face's models shift the labels themselves."""
-    if "input_ids" in template.kwargs:
-        kwargs = {**template.kwargs, "input_ids": ids}
-        if "labels" in kwargs:
-            kwargs["labels"] = ids
-        return replace(template, kwargs=kwargs, targets=kwargs.get("labels"))
-    targets = following if template.targets is not None else None
-    return replace(template, args=(ids, *template.args[1:]), targets=targets)
-
-
-# ---------------------------------------------------------------- loading
-
-
-def _source(
-    kind: str, dataset: Any, loading: Loading, to_inputs: Callable[[Any], Inputs]
-) -> Source:
-    """`dataset` says with `ids` how many classes or tokens it has."""
-    if not len(dataset):
-        raise RidgelineError(
-            "the data are shorter than one sample",
-            hint="of text, take a smaller --seq-len or more of it",
-        )
-    if len(dataset) < loading.batch_size:
-        raise RidgelineError(
-            f"a batch of {loading.batch_size} is more than the {len(dataset)} samples there are",
-            hint="use a smaller --batch-size, or more data",
-        )
-    loader = DataLoader(
-        dataset,
-        batch_size=loading.batch_size,
-        shuffle=True,
-        drop_last=True,
-        num_workers=loading.workers,
-        pin_memory=loading.pin_memory,
-        prefetch_factor=loading.prefetch_factor,
-        persistent_workers=loading.workers > 0,
-        collate_fn=_collate,
-        generator=torch.Generator().manual_seed(loading.seed),
-    )
-    return Source(
-        kind=kind,
-        samples=len(dataset),
-        ids=dataset.ids,
-        batches=map(to_inputs, _repeat_for_ever(loader)),
-    )
-
-
-def _collate(samples: list[Any]) -> Any:
-    broken = next((one for one in samples if isinstance(one, Unreadable)), None)
-    return broken or default_collate(samples)
-
-
-def _repeat_for_ever(loader: DataLoader[Any]) -> Iterator[Any]:
-    while True:
-        for batch in loader:
-            if isinstance(batch, Unreadable):
-                raise RidgelineError(batch.problem, hint="remove it, or put it right")
-            yield batch
-
-
-def _unfit_error(problem: str) -> RidgelineError:
-    return RidgelineError(
-        f"this data does not fit: it holds {problem}",
-        hint="use --data synthetic, or data of another kind",
-    )
+    return int(images.shape[2]), int(images.shape[3])
 
 
 # ---------------------------------------------------------------- files of tokens
 # `*.bin` holds 16-bit numbers without a header, as nanoGPT's preparation writes them; `*.npy` an
 # array of whole numbers; of `*.txt` every byte is a token.
 
+TOKENS = "input_ids"
 ENDINGS = (".bin", ".npy", ".txt")
 LOOKED_AT = 10_000_000  # tokens of a file, to learn how many kinds there are: enough, and quick
+
+
+def token_length(template: Inputs) -> int:
+    """Tokens in a sample; RidgelineError for a model that does not learn the next of each."""
+    ids, targets = _data_of(template, TOKENS), template.targets
+    if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.dim() != 2:
+        raise _unfit_error("tokens, and this model takes none")
+    if targets is not None and not (isinstance(targets, Tensor) and targets.shape == ids.shape):
+        raise _unfit_error("tokens, each with the next, and this model learns something else")
+    return int(ids.shape[1])
 
 
 def find_tokens(path: Path) -> list[Path]:
@@ -336,16 +268,13 @@ def read_tokens(file: Path) -> Any:
         else:
             kind = np.uint16 if file.suffix == ".bin" else np.uint8
             tokens = np.memmap(file, dtype=kind, mode="r")
+        if tokens.ndim != 1 or not np.issubdtype(tokens.dtype, np.integer):
+            raise ValueError(f"it holds {tokens.dtype} of shape {tokens.shape}")
     except (OSError, ValueError, EOFError) as error:
         raise RidgelineError(
             f"cannot read tokens from {file}: {error}",
-            hint="a .bin file holds 16-bit numbers, a .npy file an array of whole numbers",
+            hint="a .bin file holds 16-bit numbers, a .npy file a row of whole numbers",
         ) from error
-    if tokens.ndim != 1 or not np.issubdtype(tokens.dtype, np.integer):
-        raise RidgelineError(
-            f"{file} does not hold a row of tokens but {tokens.dtype} of shape {tokens.shape}",
-            hint="save them as a one-dimensional array of whole numbers",
-        )
     return tokens
 
 

@@ -31,7 +31,6 @@ from ridgeline.workloads.offline import refuse_downloads
 from ridgeline.workloads.workload import (
     Inputs,
     Workload,
-    closest,
     one_line,
     or_text,
     override_defaults,
@@ -65,17 +64,16 @@ def workload(model: str, spec: WorkloadSpec) -> Workload:
 
 def the_factory(file: PythonFile) -> str:
     """The one to use when none was named: a usual name, or the only network of the file."""
-    for usual in USUAL:
-        if usual in file.defined():
-            return usual
-    networks = [name for name, value in file.defined().items() if is_network(value)]
-    if len(networks) == 1:
-        return networks[0]
-    names = networks or factories(file)
-    if not names:
-        raise no_factory(file)
+    defined = file.defined()
+    networks = [name for name, value in defined.items() if is_network(value)]
+    names = [name for name in USUAL if name in defined][:1] or networks or factories(file)
     if len(names) == 1:
         return names[0]
+    if not names:
+        raise RidgelineError(
+            f"{file.shown} has no function or class that could make a model",
+            hint="define one, `def model(): return MyNetwork()`, or a subclass of torch.nn.Module",
+        )
     raise RidgelineError(
         f"{file.shown} has {len(names)} models to choose from",
         hint=f"say which: {or_text([f'{file.shown}:{name}' for name in names])}",
@@ -86,24 +84,14 @@ def named_factory(file: PythonFile, name: str) -> Any:
     factory = file.get(name)
     if callable(factory):
         return factory
-    if not factories(file):
-        raise no_factory(file)
-    hint = f"it has {', '.join(factories(file))}"
+    hint = f"it has {', '.join(factories(file)) or 'none'}"
     raise unknown_name(f"factory in {file.shown}:", name, factories(file), hint=hint)
-
-
-def no_factory(file: PythonFile) -> RidgelineError:
-    return RidgelineError(
-        f"{file.shown} has no function or class that could make a model",
-        hint="define one, `def model(): return MyNetwork()`, or a subclass of torch.nn.Module",
-    )
 
 
 def factories(file: PythonFile) -> list[str]:
     """Everything public in the file that could return a module."""
     items = file.defined().items()
-    helpers = ("inputs", "loss")
-    return [name for name, value in items if callable(value) and not name.endswith(helpers)]
+    return [n for n, value in items if callable(value) and not n.endswith(("inputs", "loss"))]
 
 
 def is_network(value: object) -> bool:
@@ -156,9 +144,8 @@ def requested_sizes(file: PythonFile, feed: Any, spec: WorkloadSpec) -> dict[str
     """Sizes from the command line, for an inputs() that takes them."""
     sizes = {"input_size": spec.input_size, "seq_len": spec.seq_len}
     requested = {key: value for key, value in sizes.items() if value is not None}
-    taken = inspect.signature(feed).parameters
     for key in requested:
-        if key not in taken:
+        if key not in inspect.signature(feed).parameters:
             raise RidgelineError(
                 f"{feed.__name__}() in {file.shown} takes no {key}",
                 hint=f"give it that parameter: def {feed.__name__}(batch_size, {key}=...)",
@@ -219,35 +206,20 @@ class PythonFile:
 def import_file(shown: str) -> PythonFile:
     path = Path(shown).expanduser()
     if not path.is_file():
-        raise no_such_file(path, shown)
+        raise RidgelineError(f"no such file: {shown}", hint="give the path of a Python file")
     path = path.resolve()
     spec = spec_from_file_location(f"ridgeline_file_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
     sys.modules[module.__name__] = module  # dataclasses and pickles look themselves up there
-    with errors_in_one_line(path, shown), neighbours_importable(path):
-        spec.loader.exec_module(module)
-    return PythonFile(path=path, shown=shown, module=module)
-
-
-def no_such_file(path: Path, shown: str) -> RidgelineError:
-    """Name the files that are nearest to what was written."""
-    there = [str(path.parent / file.name) for file in path.parent.glob("*.py")]
-    near = closest(str(path), there) or sorted(there)[:3]
-    hint = f"did you mean {or_text(near)}?" if near else "give the path of a Python file"
-    return RidgelineError(f"no such file: {shown}", hint=hint)
-
-
-@contextmanager
-def neighbours_importable(path: Path) -> Iterator[None]:
-    """A file may import what lies beside it, as if it were run as a script."""
-    folder = str(path.parent)
-    sys.path.insert(0, folder)
+    sys.path.insert(0, str(path.parent))  # what lies beside a script can be imported
     try:
-        yield
+        with errors_in_one_line(path, shown):
+            spec.loader.exec_module(module)
     finally:
-        sys.path.remove(folder)
+        sys.path.remove(str(path.parent))
+    return PythonFile(path=path, shown=shown, module=module)
 
 
 @contextmanager

@@ -64,18 +64,13 @@ def classes_of(name: str) -> int:
 
 def make(name: str, requested: tuple[int, ...] | None) -> nn.Module:
     """The model with random weights, built for the size asked where its constructor takes one."""
-    if requested is None:
-        return create_model(name)
+    create = partial(timm.create_model, name, pretrained=False)
     try:
-        return create_model(name, img_size=requested)
+        module: nn.Module = create(img_size=requested) if requested else create()
     except TypeError as error:
-        if "img_size" not in str(error):
+        if requested is None or "img_size" not in str(error):
             raise
-        return create_model(name)
-
-
-def create_model(name: str, **options: Any) -> nn.Module:
-    module: nn.Module = timm.create_model(name, pretrained=False, **options)
+        module = create()
     return module
 
 

@@ -44,6 +44,7 @@ SCALED_TO = {  # a detector scales its images to this; given that size it has no
     "fasterrcnn_mobilenet_v3_large_320_fpn": 320,
 }
 SCALED_TO_ELSE = 800
+INITIALISED_SLOWLY = ("googlenet", "inception_v3")  # by a truncated normal that takes seconds
 LOSSES: dict[str, Callable[[Any, Inputs], torch.Tensor]] = {
     "classification": losses.classify,
     "video": losses.classify,
@@ -100,73 +101,60 @@ def default_size(name: str, task: str) -> tuple[int, ...]:
 
 
 def choose_size(name: str, task: str, requested: tuple[int, ...] | None) -> tuple[int, ...]:
+    """The size asked for; refused where the constructor has no way to be told of it."""
     usual = default_size(name, task)
     if requested is None:
         return usual
     clip = task == "video" and len(requested) == 3
     size = requested if clip else (*usual[:-2], *height_width(requested, name))
-    check_fits(name, size, usual)
+    hint = None
+    if name.startswith("mvit") and size != usual:
+        hint = f"torchvision builds it for clips of {size_text(usual)} only"
+    if name.startswith("vit_") and size[0] != size[1]:
+        hint = f"it takes square images whose side is a multiple of its patch: {usual[0]}"
+    if hint:
+        raise RidgelineError(f"input size {size_text(size)} does not fit {name}", hint=hint)
     return size
 
 
-def check_fits(name: str, size: tuple[int, ...], usual: tuple[int, ...]) -> None:
-    """Refuse a size that the constructor has no way to be told of."""
-    if name.startswith("mvit") and size != usual:
-        hint = f"torchvision builds it for clips of {size_text(usual)} only"
-    elif name.startswith("vit_") and size[0] != size[1]:
-        hint = f"it takes square images whose side is a multiple of its patch: {usual[0]}"
-    else:
-        return
-    raise RidgelineError(f"input size {size_text(size)} does not fit {name}", hint=hint)
-
-
 def make(name: str, size: tuple[int, ...], spec: WorkloadSpec) -> nn.Module:
-    """The model with random weights: asking for none keeps torchvision from fetching any."""
+    """The model with random weights: asking for none keeps torchvision from fetching any.
+
+    It has the auxiliary heads of the published form; GoogLeNet's are there only in training.
+    """
     task = task_of(name)
-    options: dict[str, Any] = {"weights": None}
+    options: dict[str, Any] = {"weights": None, **constructor_sizes(name, size)}
     if task in ("segmentation", "detection"):
         options["weights_backbone"] = None
-    options |= head_options(name, task, spec.mode) | size_options(name, task, size, spec)
+    if task == "segmentation" and not name.startswith("lraspp"):
+        options["aux_loss"] = True
+    if task == "detection" and spec.input_size and not name.startswith("ssd"):
+        options |= {"min_size": min(size), "max_size": max(size)}
+    if name == "googlenet":
+        options["aux_logits"] = spec.mode == "train"
+    if name in INITIALISED_SLOWLY:
+        options["init_weights"] = False
     module: nn.Module = models.get_model(name, **options)
     return module
 
 
-def head_options(name: str, task: str, mode: str) -> dict[str, Any]:
-    """The auxiliary heads of the published form; GoogLeNet's are there only in training."""
-    if task == "segmentation" and not name.startswith("lraspp"):
-        return {"aux_loss": True}
-    if name == "googlenet":
-        return {"aux_logits": mode == "train", "init_weights": False}
-    if name == "inception_v3":  # init_weights: torchvision's truncated normal takes seconds
-        return {"init_weights": False}
-    return {}
-
-
-def size_options(name: str, task: str, size: tuple[int, ...], spec: WorkloadSpec) -> dict[str, Any]:
-    """What a constructor must know of the input's size, for models that are made for one."""
+def constructor_sizes(name: str, size: tuple[int, ...]) -> dict[str, Any]:
+    """What the constructor must know of the input's size, for models that are made for one."""
     if name.startswith("vit_"):
         return {"image_size": size[0]}
-    if name.startswith("maxvit"):
-        return {"input_size": size}
-    if task == "detection" and spec.input_size and not name.startswith("ssd"):
-        return {"min_size": min(size), "max_size": max(size)}
-    return {}
+    return {"input_size": size} if name.startswith("maxvit") else {}
 
 
 def make_inputs(name: str, size: tuple[int, ...], mode: str, batch_size: int) -> Inputs:
-    task = task_of(name)
+    task, is_training = task_of(name), mode == "train"
     if task == "detection":
         return detection_inputs(name, size, mode, batch_size)
-    if task == "optical_flow":
-        return flow_inputs(size, mode, batch_size)
+    if task == "optical_flow":  # two images, and the movement of each pixel between them
+        images = tuple(torch.rand(batch_size, CHANNELS, *size) for _ in range(2))
+        return Inputs(
+            args=images, targets=torch.rand(batch_size, 2, *size) if is_training else None
+        )
     inputs = classification_batch(batch_size, (CHANNELS, *size), CLASSES[task], mode)
-    if task == "segmentation" and mode == "train":
+    if task == "segmentation" and is_training:
         return Inputs(args=inputs.args, targets=labels(batch_size, CLASSES[task], *size))
     return inputs
-
-
-def flow_inputs(size: tuple[int, ...], mode: str, batch_size: int) -> Inputs:
-    """Two images, and the movement of each pixel between them."""
-    images = [torch.rand(batch_size, CHANNELS, *size) for _ in range(2)]
-    targets = torch.rand(batch_size, 2, *size) if mode == "train" else None
-    return Inputs(args=tuple(images), targets=targets)

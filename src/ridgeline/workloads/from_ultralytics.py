@@ -29,20 +29,12 @@ FAMILY = re.compile(r"^(yolov?\d+)(?![a-z0-9])")
 @cache
 def names() -> list[str]:
     """Every description in the installed package, once for each scale of its family."""
-    return sorted({name for stem in list_stems() for name in name_scales(stem)})
-
-
-def list_stems() -> list[str]:
     spec = find_spec("ultralytics")
     folders = spec.submodule_search_locations if spec else None
-    files = [Path(folder, "cfg", "models").rglob("*.yaml") for folder in folders or []]
-    return [path.stem for paths in files for path in paths]
-
-
-def name_scales(stem: str) -> list[str]:
-    if not FAMILY.match(stem):
-        return [stem]
-    return [FAMILY.sub(rf"\g<1>{scale}", stem) for scale in SCALES]
+    stems = [
+        path.stem for at in folders or [] for path in Path(at, "cfg", "models").rglob("*.yaml")
+    ]
+    return sorted({FAMILY.sub(rf"\g<1>{scale}", stem) for stem in stems for scale in SCALES})
 
 
 def about(name: str) -> str:

@@ -42,7 +42,6 @@ def classification_batch(
 
 BOXES = ((0.1, 0.1, 0.4, 0.5), (0.3, 0.2, 0.9, 0.8), (0.5, 0.5, 0.7, 0.9))  # x0 y0 x1 y1, of 1
 KEYPOINTS = 17  # of a person, as COCO marks them
-PEOPLE_ONLY = 1  # keypoint detectors know one class besides the background
 
 
 def detection_inputs(name: str, size: tuple[int, ...], mode: str, batch_size: int) -> Inputs:
@@ -59,18 +58,17 @@ def objects(name: str, size: tuple[int, ...]) -> dict[str, Tensor]:
     height, width = size
     scale = (width, height, width, height)
     boxes = [[part * side for part, side in zip(box, scale, strict=True)] for box in BOXES]
-    targets = {"boxes": torch.tensor(boxes), "labels": classes(name)}
+    has_people = name.startswith("keypointrcnn")  # which know one class besides the background
+    targets = {
+        "boxes": torch.tensor(boxes),
+        "labels": torch.tensor([1, 1, 1] if has_people else [1, 2, 3], device="cpu"),
+    }
     if name.startswith("maskrcnn"):
         targets["masks"] = masks(boxes, height, width)
-    if name.startswith("keypointrcnn"):
-        targets["keypoints"] = keypoints(boxes)
+    if has_people:  # all points in the middle of their box and visible: x, y, 1
+        middles = [[(x0 + x1) / 2, (y0 + y1) / 2, 1.0] for x0, y0, x1, y1 in boxes]
+        targets["keypoints"] = torch.tensor([[middle] * KEYPOINTS for middle in middles])
     return targets
-
-
-def classes(name: str) -> Tensor:
-    several = [1, 2, 3]
-    one = [PEOPLE_ONLY] * len(several)
-    return torch.tensor(one if name.startswith("keypointrcnn") else several, device="cpu")
 
 
 def masks(boxes: list[list[float]], height: int, width: int) -> Tensor:
@@ -79,9 +77,3 @@ def masks(boxes: list[list[float]], height: int, width: int) -> Tensor:
     for mask, (x0, y0, x1, y1) in zip(filled, boxes, strict=True):
         mask[int(y0) : int(y1), int(x0) : int(x1)] = 1
     return filled
-
-
-def keypoints(boxes: list[list[float]]) -> Tensor:
-    """All in the middle of their box and visible: x, y, 1."""
-    middles = [[(x0 + x1) / 2, (y0 + y1) / 2, 1.0] for x0, y0, x1, y1 in boxes]
-    return torch.tensor([[middle] * KEYPOINTS for middle in middles])

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any
 
 from ridgeline.errors import RidgelineError
@@ -46,9 +45,17 @@ def refuse_downloads(name: str = "the model") -> Iterator[None]:
         except RidgelineError:
             raise
         except Exception as error:
-            if not _is_offline_complaint(error):
+            # a library was asked for a remote file and found itself offline
+            if not any(type(one).__name__ in OFFLINE_ERRORS for one in error_chain(error)):
                 raise
             raise _refusal(name, "the Hugging Face hub") from error
+
+
+def error_chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, what caused it, what caused that, and so on."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _refusal(name: str, address: str) -> RidgelineError:
@@ -57,19 +64,23 @@ def _refusal(name: str, address: str) -> RidgelineError:
     )
 
 
-def _guards() -> Iterator[AbstractContextManager[None]]:
+def _guards() -> Iterator[AbstractContextManager[Any]]:
+    """Each puts back what was there before, an inherited attribute too."""
     import urllib.request  # 30 ms that only a build has to pay
+    from unittest.mock import patch
 
-    yield _hub_offline()
-    yield _environment(OFFLINE)
+    yield patch.dict(os.environ, OFFLINE)
+    with suppress(ImportError):  # the hub reads its environment once, when imported
+        from huggingface_hub import constants
+
+        yield patch.object(constants, "HF_HUB_OFFLINE", True)
     opener = urllib.request.OpenerDirector
-    yield _replace_attribute(opener, "open", _guarded_open(opener.open))
+    yield patch.object(opener, "open", _guarded_open(opener.open))
     for lookup in LOOKUPS:
-        yield _replace_attribute(socket, lookup, _guarded_lookup)
+        yield patch.object(socket, lookup, _guarded_lookup)
     for method in ("connect", "connect_ex"):
-        yield _replace_attribute(
-            socket.socket, method, _guarded_connect(getattr(socket.socket, method))
-        )
+        guarded = _guarded_connect(getattr(socket.socket, method))
+        yield patch.object(socket.socket, method, guarded)
 
 
 def _guarded_lookup(host: object, *_: object, **__: object) -> None:
@@ -95,57 +106,3 @@ def _guarded_open(original: Callable[..., Any]) -> Callable[..., Any]:
         raise DownloadRefusedError(url)
 
     return open_url
-
-
-@contextmanager
-def _replace_attribute(owner: Any, name: str, value: object) -> Iterator[None]:
-    """Set an attribute for the block; an inherited one is uncovered again afterwards."""
-    missing = object()
-    before = vars(owner).get(name, missing)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if before is missing:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, before)
-
-
-@contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
-
-
-@contextmanager
-def _hub_offline() -> Iterator[None]:
-    """huggingface_hub reads its environment once, when imported: tell it, and untell it after."""
-    was = os.environ.get("HF_HUB_OFFLINE", "").lower() in {"1", "on", "yes", "true"}
-    if constants := _hub_constants():
-        was, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
-    try:
-        yield
-    finally:
-        if constants := _hub_constants():
-            constants.HF_HUB_OFFLINE = was
-
-
-def _hub_constants() -> Any:
-    return sys.modules.get("huggingface_hub.constants")
-
-
-def _is_offline_complaint(error: BaseException | None) -> bool:
-    """Whether a library was asked for a remote file and found itself offline."""
-    while error is not None:
-        if type(error).__name__ in OFFLINE_ERRORS:
-            return True
-        error = error.__cause__ or error.__context__
-    return False

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +20,7 @@ from ridgeline.workloads.workload import (
     Workload,
     check_image_options,
     override_defaults,
+    refuse_input_size,
     size_text,
     unknown_name,
 )
@@ -32,26 +32,18 @@ YOLO_SIZE, YOLO_CLASSES = (640, 640), 80
 ELSEWHERE = {"bert": "transformers"}  # plain names for what another source builds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
-    """One of our own: what it is, and how a spec becomes a workload."""
-
-    about: str
-    workload: Callable[[str, WorkloadSpec], Workload]
-
-
 def names() -> list[str]:
     here = [name for name, source in ELSEWHERE.items() if find_spec(source) is not None]
     return [*NETWORKS, *here]
 
 
 def about(name: str) -> str:
-    return NETWORKS[name].about if name in NETWORKS else f"the same as {ELSEWHERE[name]}:{name}"
+    return NETWORKS[name][0] if name in NETWORKS else f"the same as {ELSEWHERE[name]}:{name}"
 
 
 def workload(name: str, spec: WorkloadSpec) -> Workload:
     if name in NETWORKS:
-        return NETWORKS[name].workload(name, spec)
+        return NETWORKS[name][1](name, spec)
     if name in names():
         from ridgeline.workloads import from_transformers
 
@@ -59,7 +51,7 @@ def workload(name: str, spec: WorkloadSpec) -> Workload:
     raise unknown_name("network of ridgeline", name, names(), hint=LIST_HINT)
 
 
-def cifar(make: Callable[[], nn.Module], name: str, spec: WorkloadSpec) -> Workload:
+def cifar(name: str, spec: WorkloadSpec, *, make: Callable[[], nn.Module]) -> Workload:
     """A classifier of CIFAR-10's small images."""
     check_image_options(spec, "ridgeline")
     size = height_width(spec.input_size, name) if spec.input_size else CIFAR_SIZE
@@ -75,11 +67,7 @@ def cifar(make: Callable[[], nn.Module], name: str, spec: WorkloadSpec) -> Workl
 
 
 def lstm(name: str, spec: WorkloadSpec) -> Workload:
-    if spec.input_size is not None:
-        raise RidgelineError(
-            f"{name} takes no --input-size",
-            hint="it takes tokens: choose how many with --seq-len",
-        )
+    refuse_input_size(spec)
     config = LstmConfig(**override_defaults(asdict(LstmConfig()), spec.config, name))
     seq_len = spec.seq_len or SEQ_LEN
     return Workload(
@@ -188,7 +176,13 @@ class Block(nn.Module):
         self.norm1 = nn.BatchNorm2d(after)
         self.conv2 = conv3x3(after, after, 1)
         self.norm2 = nn.BatchNorm2d(after)
-        self.around = nn.Identity() if before == after else resize(before, after, stride)
+        self.around = (
+            nn.Identity()
+            if before == after
+            else nn.Sequential(
+                nn.Conv2d(before, after, 1, stride=stride, bias=False), nn.BatchNorm2d(after)
+            )
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         y = torch.relu(self.norm1(self.conv1(x)))
@@ -206,13 +200,13 @@ class ResNetCifar(nn.Module):
         self.stem = nn.Sequential(
             conv3x3(3, first, 1), nn.BatchNorm2d(first), nn.ReLU(inplace=True)
         )
-        before = (first, *STAGE_CHANNELS)
-        self.stages = nn.Sequential(
-            *[
-                stage(before[i], after, count, stride=1 if i == 0 else 2)
-                for i, (after, count) in enumerate(zip(STAGE_CHANNELS, BLOCKS[depth], strict=True))
-            ]
-        )
+        stages, before = [], first
+        for after, count in zip(STAGE_CHANNELS, BLOCKS[depth], strict=True):
+            rest = [Block(after, after, 1) for _ in range(count - 1)]
+            changing = Block(before, after, stride=1 if after == first else 2)
+            stages.append(nn.Sequential(changing, *rest))
+            before = after
+        self.stages = nn.Sequential(*stages)
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.head = nn.Linear(STAGE_CHANNELS[-1], classes)
 
@@ -222,20 +216,8 @@ class ResNetCifar(nn.Module):
         return scores
 
 
-def stage(before: int, after: int, count: int, stride: int) -> nn.Sequential:
-    """`count` blocks; the first changes the shape."""
-    rest = [Block(after, after, 1) for _ in range(count - 1)]
-    return nn.Sequential(Block(before, after, stride), *rest)
-
-
 def conv3x3(before: int, after: int, stride: int) -> nn.Conv2d:
     return nn.Conv2d(before, after, 3, stride=stride, padding=1, bias=False)
-
-
-def resize(before: int, after: int, stride: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(before, after, 1, stride=stride, bias=False), nn.BatchNorm2d(after)
-    )
 
 
 # ---------------------------------------------------------------- VGG-11 for CIFAR-10
@@ -250,7 +232,15 @@ class Vgg11Cifar(nn.Module):
 
     def __init__(self, classes: int = 10) -> None:
         super().__init__()
-        self.features = nn.Sequential(*layers())
+        layers: list[nn.Module] = []
+        before = 3
+        for stage in STAGES:
+            for after in stage:
+                layers += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after)]
+                layers += [nn.ReLU(inplace=True)]
+                before = after
+            layers += [nn.MaxPool2d(2)]
+        self.features = nn.Sequential(*layers)
         self.head = nn.Linear(STAGES[-1][-1], classes)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -258,32 +248,17 @@ class Vgg11Cifar(nn.Module):
         return scores
 
 
-def layers() -> list[nn.Module]:
-    modules: list[nn.Module] = []
-    before = 3
-    for stage in STAGES:
-        for after in stage:
-            modules += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after)]
-            modules += [nn.ReLU(inplace=True)]
-            before = after
-        modules += [nn.MaxPool2d(2)]
-    return modules
+# ---------------------------------------------------------------- all of them
 
-
-def _cifar(make: Callable[..., nn.Module], *args: Any) -> Callable[[str, WorkloadSpec], Workload]:
-    return partial(cifar, partial(make, *args))
-
-
-NETWORKS = {
-    "resnet18_cifar": Network(
-        about="classification, ResNet-18 for CIFAR-10, 3x32x32", workload=_cifar(ResNetCifar, 18)
-    ),
-    "resnet34_cifar": Network(
-        about="classification, ResNet-34 for CIFAR-10, 3x32x32", workload=_cifar(ResNetCifar, 34)
-    ),
-    "vgg11_cifar": Network(
-        about="classification, VGG-11 for CIFAR-10, 3x32x32", workload=_cifar(Vgg11Cifar)
-    ),
-    "lstm": Network(about=f"language model, two LSTM layers, {SEQ_LEN} tokens", workload=lstm),
-    "yolo": Network(about="detection, YOLO-style, our own, 3x640x640", workload=yolo),
+NETWORKS: dict[str, tuple[str, Callable[[str, WorkloadSpec], Workload]]] = {  # with a line about it
+    **{
+        name: (f"classification, {title} for CIFAR-10, 3x32x32", partial(cifar, make=make))
+        for name, title, make in (
+            ("resnet18_cifar", "ResNet-18", partial(ResNetCifar, 18)),
+            ("resnet34_cifar", "ResNet-34", partial(ResNetCifar, 34)),
+            ("vgg11_cifar", "VGG-11", Vgg11Cifar),
+        )
+    },
+    "lstm": (f"language model, two LSTM layers, {SEQ_LEN} tokens", lstm),
+    "yolo": ("detection, YOLO-style, our own, 3x640x640", yolo),
 }

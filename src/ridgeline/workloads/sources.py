@@ -6,7 +6,7 @@ anything that looks like a Python file is one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from importlib import import_module
@@ -56,7 +56,13 @@ def resolve(spec: WorkloadSpec) -> Workload:
 
         return from_file.workload(spec.model, spec)
     prefix, colon, name = spec.model.partition(":")
-    return resolve_named(prefix, name, spec) if colon else resolve_bare(spec.model, spec)
+    if not colon:
+        return resolve_bare(spec.model, spec)
+    if prefix not in MODULES:
+        hint = f"the sources are {', '.join(MODULES)} and path/to/file.py:factory"
+        raise unknown_name("source", prefix, MODULES, hint=hint)
+    require_package(prefix, spec.model)
+    return load(prefix).workload(name, spec)
 
 
 def is_file(model: str) -> bool:
@@ -99,33 +105,17 @@ def workload_spec(
 
 def resolve_bare(name: str, spec: WorkloadSpec) -> Workload:
     """A name without a source: ours, then torchvision's."""
-    known: list[str] = []
-    for source in BARE:
-        if is_installed(source):
-            names = load(source).names()
-            if name in names:
-                return load(source).workload(name, spec)
-            known += names
-    raise unknown_name("model", name, known, hint=bare_hint(name))
-
-
-def bare_hint(name: str) -> str:
-    """Where else to look; a source that has this very name is named."""
+    known = {source: load(source).names() for source in BARE if is_installed(source)}
+    for source, names in known.items():
+        if name in names:
+            return load(source).workload(name, spec)
+    hint = f"{LIST_HINT}; other sources are {OTHER_SOURCES}"
+    if "torchvision" not in known:
+        hint = f"torchvision is not installed: {EXTRAS['torchvision']}"
     for source in ("timm", "transformers"):
         if is_installed(source) and name in load(source).names():
-            return f"{source} has it: write {source}:{name}"
-    if not is_installed("torchvision"):
-        return f"torchvision is not installed: {EXTRAS['torchvision']}"
-    return f"{LIST_HINT}; other sources are {OTHER_SOURCES}"
-
-
-def resolve_named(prefix: str, name: str, spec: WorkloadSpec) -> Workload:
-    """`source:NAME`."""
-    if prefix not in MODULES:
-        hint = f"the sources are {', '.join(MODULES)} and path/to/file.py:factory"
-        raise unknown_name("source", prefix, MODULES, hint=hint)
-    require_package(prefix, spec.model)
-    return load(prefix).workload(name, spec)
+            hint = f"{source} has it: write {source}:{name}"
+    raise unknown_name("model", name, [one for names in known.values() for one in names], hint=hint)
 
 
 def require_package(source: str, model: str) -> None:
@@ -148,28 +138,17 @@ def list_models(pattern: str | None = None) -> list[Listed]:
 
     `pattern` is a shell pattern (`resnet*`) or a part of the name.
     """
+    mask = (pattern or "*").lower()
+    if not any(mark in mask for mark in "*?["):
+        mask = f"*{mask}*"
     return [
         (shown, source, load(source).about(name))
-        for source, name, shown in _all_names()
-        if _matches(shown, name, pattern)
+        for source in MODULES
+        if is_installed(source) and is_installed("torch")
+        for name in load(source).names()
+        if fnmatchcase((shown := name if source in BARE else f"{source}:{name}").lower(), mask)
+        or fnmatchcase(name.lower(), mask)
     ]
-
-
-def _all_names() -> Iterator[tuple[str, str, str]]:
-    for source in MODULES:
-        if is_installed(source) and is_installed("torch"):
-            for name in load(source).names():
-                yield source, name, name if source in BARE else f"{source}:{name}"
-
-
-def _matches(shown: str, name: str, pattern: str | None) -> bool:
-    if pattern is None:
-        return True
-    lowered = pattern.lower()
-    candidates = (shown.lower(), name.lower())
-    if any(mark in lowered for mark in "*?["):
-        return any(fnmatchcase(candidate, lowered) for candidate in candidates)
-    return any(lowered in candidate for candidate in candidates)
 
 
 # ---------------------------------------------------------------- digests

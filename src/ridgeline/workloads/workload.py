@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records import MODES, WorkloadSpec
-from ridgeline.workloads.offline import refuse_downloads
+from ridgeline.workloads.offline import error_chain, refuse_downloads
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -51,27 +51,21 @@ class Workload:
         except RidgelineError:
             raise
         except Exception as error:
-            raise cannot_build(self.source, self.name, error) from error
+            raise RidgelineError(
+                f"{self.source} cannot build {self.name}: {one_line(error)}",
+                hint="check --config and --input-size; `--debug` shows where it happened",
+            ) from error
         return module.train(self.mode == "train")
 
     def inputs(self, batch_size: int) -> Inputs:
         """One batch of `batch_size` samples."""
-        check_batch_size(batch_size)
+        check_positive("batch size", (batch_size,))
         return self.make_inputs(batch_size)
-
-
-def cannot_build(source: str, name: str, error: BaseException) -> RidgelineError:
-    """The library's own complaint, in one line."""
-    return RidgelineError(
-        f"{source} cannot build {name}: {one_line(error)}",
-        hint="check --config and --input-size; `--debug` shows where it happened",
-    )
 
 
 def one_line(error: BaseException, limit: int = 300) -> str:
     """`KeyError: 'x'`: the type and the text of an error without its line breaks."""
-    text = " ".join(str(error).split())
-    text = text if len(text) <= limit else text[: limit - 1] + "…"
+    text = " ".join(str(error).split())[:limit]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -82,38 +76,23 @@ LIST_HINT = "`ridgeline count --list PATTERN` lists the models"
 
 def check_spec(spec: WorkloadSpec) -> None:
     """Refuse a spec that no model could follow."""
-    check_batch_size(spec.batch_size)
     if spec.mode not in MODES:
         raise RidgelineError(
             f"unknown mode {spec.mode!r}", hint=f"the modes are {' and '.join(MODES)}"
         )
+    check_positive("batch size", (spec.batch_size,))
     if spec.input_size is not None:
-        check_input_size(spec.input_size)
-    if spec.seq_len is not None and not is_positive(spec.seq_len):
+        check_positive("input size", spec.input_size)
+    if spec.seq_len is not None:
+        check_positive("sequence length", (spec.seq_len,))
+
+
+def check_positive(what: str, sizes: tuple[int, ...]) -> None:
+    whole = [isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in sizes]
+    if not sizes or not all(whole):
         raise RidgelineError(
-            f"sequence length {spec.seq_len} is not possible",
-            hint="a sequence length is a whole number of tokens, 1 or more",
+            f"{what} {size_text(sizes)} is not possible", hint="give whole numbers, 1 or more"
         )
-
-
-def check_batch_size(batch_size: int) -> None:
-    if not is_positive(batch_size):
-        raise RidgelineError(
-            f"batch size {batch_size} is not possible",
-            hint="a batch size is a whole number, 1 or more",
-        )
-
-
-def check_input_size(input_size: tuple[int, ...]) -> None:
-    if not input_size or not all(is_positive(size) for size in input_size):
-        raise RidgelineError(
-            f"input size {size_text(input_size)} is not possible",
-            hint="each size is a whole number, 1 or more: 224, or 480x640 for height and width",
-        )
-
-
-def is_positive(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def size_text(size: Iterable[int]) -> str:
@@ -170,8 +149,6 @@ def refuse_seq_len(spec: WorkloadSpec) -> None:
 
 # ---------------------------------------------------------------- `--config hidden_size=8192,…`
 
-TRUE, FALSE = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
-
 
 def override_defaults(
     defaults: Mapping[str, Any], config: Mapping[str, Any], model: str
@@ -179,7 +156,8 @@ def override_defaults(
     """`defaults` with the values of `config` put in; an unknown key names its neighbours."""
     for key in config:
         if key not in defaults:
-            hint = f"it has {_list_some(list(defaults))}"
+            more = f" and {len(defaults) - 12} more" if len(defaults) > 12 else ""
+            hint = f"it has {', '.join(list(defaults)[:12])}{more}"
             raise unknown_name(f"--config key of {model}", key, defaults, hint=hint)
     return {**defaults, **{key: parse_value(key, config[key], defaults[key]) for key in config}}
 
@@ -188,45 +166,29 @@ def parse_value(key: str, value: Any, default: Any) -> Any:
     """`value` as the type of `default`; what is not text is believed."""
     if not isinstance(value, str) or isinstance(default, str):
         return value
+    what, parse = PARSERS.get(type(default), ("", _parse_json))
     try:
-        return _parse_as(value, default)
-    except ValueError:
+        return parse(value)
+    except (ValueError, KeyError):
         raise RidgelineError(
-            f"--config {key}={value} is not {_describe_type(default)}",
-            hint=f"the default is {key}={default}",
+            f"--config {key}={value} is not {what}", hint=f"the default is {key}={default}"
         ) from None
-
-
-def _parse_as(text: str, default: Any) -> Any:
-    if isinstance(default, bool):
-        if text.lower() not in TRUE | FALSE:
-            raise ValueError(text)
-        return text.lower() in TRUE
-    if isinstance(default, int):
-        return int(text.replace("_", ""))
-    if isinstance(default, float):
-        return float(text)
-    return _parse_json(text)
 
 
 def _parse_json(text: str) -> Any:
     """Where the default is None or a list there is no type to follow: read it as JSON if it is."""
-    if text in ("None", "none", "null"):
-        return None
     try:
-        return json.loads(text)
+        return None if text == "None" else json.loads(text)
     except json.JSONDecodeError:
         return text
 
 
-def _describe_type(default: Any) -> str:
-    names = {bool: "true or false", int: "a whole number", float: "a number"}
-    return names.get(type(default), f"a {type(default).__name__}")
-
-
-def _list_some(keys: list[str], limit: int = 12) -> str:
-    more = f" and {len(keys) - limit} more" if len(keys) > limit else ""
-    return ", ".join(keys[:limit]) + more
+TRUTH = {"true": True, "1": True, "false": False, "0": False}
+PARSERS: dict[type, tuple[str, Callable[[str], Any]]] = {  # by the type of the default
+    bool: ("true or false", lambda text: TRUTH[text.lower()]),
+    int: ("a whole number", int),
+    float: ("a number", float),
+}
 
 
 # ---------------------------------------------------------------- building on the meta device
@@ -245,20 +207,12 @@ def build_anywhere(make: Callable[[], nn.Module]) -> nn.Module:
     try:
         return make()
     except Exception as error:
-        if device.type != "meta" or not needs_values(error):
+        # whether the code looked into a tensor on meta
+        if device.type != "meta" or not any("meta tensor" in str(e) for e in error_chain(error)):
             raise
     with torch.device("cpu"), parameters_on_meta():
         module = make()
     return module.to(device)
-
-
-def needs_values(error: BaseException | None) -> bool:
-    """Whether the code looked into a tensor on meta."""
-    while error is not None:
-        if "meta tensor" in str(error):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 @contextmanager

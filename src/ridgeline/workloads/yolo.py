@@ -130,11 +130,14 @@ class Head(nn.Module):
 
     def __init__(self, channels: int, classes: int) -> None:
         super().__init__()
-        self.box = branch(channels, 64, 4 * BINS)
-        self.kind = branch(channels, max(64, classes), classes)
+        self.box, self.kind = (
+            nn.Sequential(ConvUnit(channels, n, 3), ConvUnit(n, n, 3), nn.Conv2d(n, after, 1))
+            for n, after in ((64, 4 * BINS), (max(64, classes), classes))
+        )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return per_cell(self.box(x)), per_cell(self.kind(x))
+        """Both as (N, H · W, channels)."""
+        return self.box(x).flatten(2).transpose(1, 2), self.kind(x).flatten(2).transpose(1, 2)
 
 
 class Yolo(nn.Module):
@@ -159,18 +162,10 @@ class Yolo(nn.Module):
             points=points,
             strides=strides,
         )
-        return predictions if self.training else detections(predictions)
-
-
-def branch(before: int, between: int, after: int) -> nn.Sequential:
-    return nn.Sequential(
-        ConvUnit(before, between, 3), ConvUnit(between, between, 3), nn.Conv2d(between, after, 1)
-    )
-
-
-def per_cell(x: Tensor) -> Tensor:
-    """(N, channels, H, W) to (N, H · W, channels)."""
-    return x.flatten(2).transpose(1, 2)
+        if self.training:
+            return predictions
+        boxes = corners(predictions.distances, points, strides)
+        return torch.cat([boxes, predictions.classes.sigmoid()], -1)
 
 
 def cells(grids: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
@@ -197,11 +192,6 @@ def corners(distances: Tensor, points: Tensor, strides: Tensor) -> Tensor:
 def split_sides(distances: Tensor) -> Tensor:
     """(…, 4 · BINS) to (…, 4, BINS)."""
     return distances.reshape(*distances.shape[:-1], 4, BINS)
-
-
-def detections(predictions: Predictions) -> Tensor:
-    boxes = corners(predictions.distances, predictions.points, predictions.strides)
-    return torch.cat([boxes, predictions.classes.sigmoid()], -1)
 
 
 # ---------------------------------------------------------------- training
@@ -267,13 +257,12 @@ def overlap_term(output: Predictions, chosen: Tensor, targets: Tensor) -> Tensor
 
 def overlap(a: Tensor, b: Tensor) -> Tensor:
     """Intersection over union of boxes in pairs."""
-    shared = area(torch.maximum(a[..., :2], b[..., :2]), torch.minimum(a[..., 2:], b[..., 2:]))
-    total = area(a[..., :2], a[..., 2:]) + area(b[..., :2], b[..., 2:])
-    return shared / (total - shared + 1e-7)
-
-
-def area(low: Tensor, high: Tensor) -> Tensor:
-    return (high - low).clamp(min=0).prod(-1)
+    low, high = torch.maximum(a[..., :2], b[..., :2]), torch.minimum(a[..., 2:], b[..., 2:])
+    shared, area_a, area_b = (
+        (to - start).clamp(min=0).prod(-1)
+        for start, to in ((low, high), (a[..., :2], a[..., 2:]), (b[..., :2], b[..., 2:]))
+    )
+    return shared / (area_a + area_b - shared + 1e-7)
 
 
 def distance_term(output: Predictions, chosen: Tensor, targets: Tensor) -> Tensor:
