@@ -100,7 +100,6 @@ def test_amp_without_a_gpu_is_said(net: str, capsys: pytest.CaptureFixture[str])
     assert ridgeline(net, *SMALL, "--amp", "--epochs", "1", "--warmup", "9") == 0
     err = capsys.readouterr().err
     assert "note: amp is not used: autocast to fp16 needs a GPU; this run is in fp32" in err
-    assert "note: the warm-up of 9 steps is longer than the training, 5 steps" in err
 
 
 def test_profile_one_step_saves_nothing(net: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,18 +181,6 @@ def test_resume_with_other_settings_is_refused(
     assert ridgeline(net, *SMALL, "-q", "--overwrite") == 0
 
 
-def test_resume_elsewhere_says_that_bits_may_differ(
-    net: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert ridgeline(net, *SMALL, "-q") == 0
-    content = checkpoints.load(Path("artifacts/net_make_last.pt"))
-    content["made_on"] |= {"backend": "cuda", "device_name": "NVIDIA H200"}
-    checkpoints.save(Path("artifacts/net_make_last.pt"), content)
-    assert ridgeline("--resume", "artifacts/net_make_last.pt") == 0
-    said = capsys.readouterr().err
-    assert "note: the checkpoint was made with backend cuda, device name NVIDIA H200: what" in said
-
-
 # ---------------------------------------------------------------- what is refused
 
 
@@ -204,9 +191,9 @@ def test_resume_elsewhere_says_that_bits_may_differ(
         (("--amp", "--precision", "bf16"), "--precision is given twice: bf16 and amp"),
         (
             ("--resume", "no_last.pt"),
-            "there is no checkpoint no_last.pt\n  hint: this folder has no .pt files",
+            "there is no checkpoint no_last.pt\n  hint: . has no .pt files",
         ),
-        (("--resume", "no/last.pt"), "there is no checkpoint no/last.pt\n  hint: there is no fol"),
+        (("--resume", "no/last.pt"), "there is no checkpoint no/last.pt\n  hint: no has no .pt"),
         (("--data", "synthetic", "--momentum", "5"), "--momentum 5.0 is not possible"),
         (("--data", "synthetic", "--lr", "-1"), "lr -1.0 is not possible"),
         (("--data", "synthetic", "--out-dir", ""), "the name of a folder is empty"),
