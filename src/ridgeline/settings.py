@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from ridgeline.errors import RidgelineError
@@ -14,7 +13,6 @@ MODES = ("infer", "train")
 PRECISIONS = ("fp32", "tf32", "amp", "bf16", "fp16")
 BACKENDS = ("auto", "cuda", "mps", "cpu")
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune")
-LARGEST_SEED = 2**63 - 1  # of torch's generators
 DEFAULT_BATCH = 32  # of a step that is timed or profiled; a count is of one sample
 SYNTHETIC = "synthetic"  # one batch that stays on the device
 SYNTHETIC_HOST = "synthetic-host"  # one batch in host memory, copied in every step
@@ -93,10 +91,6 @@ class Settings:
             raise RidgelineError(
                 "--prefetch-factor needs workers that could fetch", hint="add --workers 2 or more"
             )
-        if self.seed > LARGEST_SEED:
-            raise RidgelineError(
-                f"--seed {self.seed} is not possible", hint=f"the largest is {LARGEST_SEED}"
-            )
         if self.layer_energy and self.energy is False:
             raise RidgelineError(
                 "--layer-energy and --no-energy exclude each other", hint="leave one of them out"
@@ -151,31 +145,3 @@ def one_of(what: str, value: str, choices: tuple[str, ...]) -> None:
 def option(name: str) -> str:
     """The option of the command line that sets a field."""
     return "--" + {"energy_time_s": "energy-time"}.get(name, name.replace("_", "-"))
-
-
-OTHER_ARGUMENTS = ("batch_size", "input_size", "seq_len", "config", "mode", "remeasure")
-OF_COMMAND_ALONE = {"repeats": "{} measurements", "find_max_batch": "ridgeline.max_batch"}
-_VALUES = "|".join((*PRECISIONS, *COMPILE_MODES, *BACKENDS, SYNTHETIC))
-_OPTION = re.compile(rf"--(no-)?([a-z][a-z-]*)(?:[ ](\d[\d.]*\d|\d|(?:{_VALUES})\b))?")
-
-
-def as_arguments(text: str) -> str:
-    """Advice that names options, with arguments of the Python functions in their place."""
-    return _OPTION.sub(_as_argument, text.replace("ridgeline run … ", ""))
-
-
-def _as_argument(found: re.Match[str]) -> str:
-    no, option_name, value = found.groups()
-    name = option_name.replace("-", "_")
-    name = {"compile_mode": "compile", "energy_time": "energy_time_s"}.get(name, name)
-    if name in OF_COMMAND_ALONE:
-        return OF_COMMAND_ALONE[name].format(value)
-    kinds = {part.name: part.type for part in fields(Settings)}
-    if name not in kinds and name not in OTHER_ARGUMENTS:
-        return found[0]
-    rest = f" {value}" if value else ""
-    if name == "remeasure" or str(kinds.get(name)).startswith("bool"):
-        return f"{name}={not no}{rest}"
-    if value is None:
-        return name
-    return f"{name}={value}" if value[0].isdigit() else f'{name}="{value}"'

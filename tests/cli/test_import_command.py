@@ -81,28 +81,6 @@ def test_the_label_is_the_name_in_the_table(capsys: pytest.CaptureFixture[str]) 
     assert shown.count("mine (") == 2
 
 
-def test_a_file_that_is_stored_already_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    # given a capture that was imported, when it is again, beside another one
-    assert command("import", str(PRODUCTS), "-q") == 0
-    (first,) = ResultsFolder(Path("results")).run_ids()
-    assert command("import", str(PRODUCTS), str(STEP), "--label", "again") == 0
-    # then one note says so, and both are stored
-    said = capsys.readouterr().err
-    note = f"note: {PRODUCTS.name}: already stored as {first}; stored again\n"
-    assert [line for line in said.splitlines(keepends=True) if "already" in line] == [note]
-    assert len(ResultsFolder(Path("results")).run_ids()) == 3
-    # and a file of the same name that tells something else is another one
-    Path("other").mkdir()
-    other = Path("other") / PRODUCTS.name
-    head, *rows = PRODUCTS.read_text().splitlines(keepends=True)
-    other.write_text("".join([head, *rows[:-1]]))
-    assert command("import", str(other)) == 0
-    assert "already" not in capsys.readouterr().err
-    # and each of two of one name is told of
-    assert command("import", str(PRODUCTS), str(other)) == 0
-    assert capsys.readouterr().err.count("already stored as") == 2
-
-
 @pytest.mark.parametrize("label", ["", " ", "\t\n"])
 def test_an_empty_label_is_refused(label: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command("import", str(PRODUCTS), "--label", label) == 2

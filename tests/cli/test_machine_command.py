@@ -144,7 +144,7 @@ def test_a_passport_that_is_not_ours_is_not_replaced(
     assert ridgeline(*measure, "--name", "box") == 2
     err = capsys.readouterr().err
     assert "cannot be read as a passport" in err
-    assert f"hint: remove {damaged}, or" in err
+    assert "--name NAME" in err
 
 
 def test_a_folder_that_takes_no_files_is_refused_before_the_work(

@@ -200,25 +200,8 @@ def test_copies_in_the_terminal(h200: Path, capsys: pytest.CaptureFixture[str]) 
     )
 
 
-@pytest.mark.parametrize(
-    ("driver", "times"),
-    [("NVIDIA H200", 1), ("NVIDIA T4", 2)],
-    ids=["the processes that stood by", "new ones, for another device than the driver named"],
-)
-def test_which_processes_take_the_step(
-    h200: Path, monkeypatch: pytest.MonkeyPatch, driver: str, times: int
-) -> None:
-    # given what the driver says before the run, which is of an H200
-    has_device(monkeypatch, driver)
-    assert command(*AMP, "--keep", "kept") == 0
-    # then processes have been started once or twice, and the step is the same
-    assert len(list((h200 / "kept").iterdir())) == times
-    [profile] = profiles(h200)
-    assert profile.result.totals["tensor_fp16"] == 797_680_599_040
-
-
 @pytest.mark.parametrize("fault", ["dies", "permission"])
-def test_processes_that_cannot_stand_by_fail_after_the_run(
+def test_processes_that_do_not_start_fail_after_the_run(
     h200: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fault: str
 ) -> None:
     monkeypatch.setenv("FAKE_NCU", fault)
@@ -502,7 +485,7 @@ def test_no_program_stays_behind(tmp_path: Path, sent: signal.Signals, code: int
     )
     as_if_on_a_gpu = (
         "import runpy, sys; from ridgeline.pipeline import profile;"
-        "profile.need_gpu = lambda: None;"
+        "profile.need_gpu = lambda selection: None;"
         "runpy.run_module('ridgeline', run_name='__main__', alter_sys=True)"
     )
     asking = subprocess.Popen(

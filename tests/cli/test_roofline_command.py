@@ -161,7 +161,7 @@ def test_what_was_passed_over_is_said_where_nothing_is_left(
         (("--peak-compute", "much"), "--peak-compute 'much' is not a rate"),
         (("--peak-bw", "0"), "is no roof"),
         (("--peaks", "nosuch.json"), "nosuch.json cannot be read"),
-        (("--peaks", "net.py"), "is not JSON"),
+        (("--peaks", "net.py"), "net.py cannot be read"),
         (("--kind", "round"), "no kind of figure is called 'round'"),
         (("--results", "elsewhere"), "there are no completed runs in elsewhere"),
     ],

@@ -126,19 +126,18 @@ def test_names_are_looked_at_before_anything_is_measured(
 ) -> None:
     # given models that can be run, and all sorts of others
     (folder / "syntax.py").write_text(SYNTAX)
-    wrong = ("resnet5", "syntax.py:make", "none.py:make", "net.py:mkae", "net.onnx")
+    wrong = ("resnet5", "syntax.py:make", "none.py:make", "net.py:mkae")
     # when they are to be run together, then all the wrong ones are told, and nothing is measured
     assert run_here(*NET_MAKE, *wrong, *QUICK, "--json") == 2
     streams = capsys.readouterr()
     lines = streams.err.splitlines()
-    assert lines[0] == "ridgeline: 5 models cannot be run, and none was measured"
+    assert lines[0] == "ridgeline: 4 models cannot be run, and none was measured"
     assert lines[-1] == "  hint: mend these names, or leave these models out"
     for complaint in (
         "unknown model 'resnet5': did you mean resnet50",
         "syntax.py:1: SyntaxError: invalid syntax (syntax.py, line 1): mend the file",
         "no such file: none.py: did you mean net.py?",
         "unknown factory in net.py: 'mkae': did you mean make",
-        "no such file: net.onnx: check the path",
     ):
         assert f"\n  {complaint}" in streams.err
     assert (streams.out, (folder / "results").exists()) == ("", False)
@@ -243,7 +242,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             raise RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR. Look elsewhere.")
         return 50 + 10 * task.spec.batch_size, 30_000
 
-    monkeypatch.setattr("ridgeline.pipeline.max_batch.memory_task", memory_task)
+    monkeypatch.setattr("ridgeline.pipeline.cases.memory_task", memory_task)
     return tried
 
 
@@ -272,7 +271,7 @@ def test_a_single_sample_that_fails_is_an_error(
     def memory_task(task: Any, send: Any) -> tuple[int, int]:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr("ridgeline.pipeline.max_batch.memory_task", memory_task)
+    monkeypatch.setattr("ridgeline.pipeline.cases.memory_task", memory_task)
     assert run_here(*NET_MAKE[:3], *QUICK, "--find-max-batch") == 2
     assert capsys.readouterr().err.startswith("ridgeline: RuntimeError: broken\n  hint: ")
 

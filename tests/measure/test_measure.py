@@ -1,20 +1,14 @@
 """`ridgeline.measure` of a module and its inputs."""
 
-from dataclasses import replace
-
 import pytest
 import torch
-from tests.measure.measured import measured
 from tests.report.hand_study import make_study, run_row, step_row
 from torch import nn
 
 import ridgeline
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.result import MeasureResult
-from ridgeline.measure.run_record import run_result
-from ridgeline.pipeline.analyze import AnalyzeResult
+from ridgeline.pipeline.analyze import AnalyzeResult, Stages
 from ridgeline.pipeline.outputs import Outputs
-from ridgeline.pipeline.stages import Stages
 
 NET, BATCH = nn.Linear(3, 2), torch.zeros(4, 3)
 
@@ -41,32 +35,10 @@ def test_the_batch_is_that_of_the_inputs(
     assert (result.batch_size, result.result.samples_per_step) == (4, 4)
 
 
-def test_errors_name_arguments() -> None:
-    with pytest.raises(RidgelineError) as caught:
-        ridgeline.measure(NET, BATCH, prefetch_factor=2)
-
-    assert (caught.value.problem, caught.value.hint) == (
-        "prefetch_factor needs workers that could fetch",
-        "add workers=2 or more",
-    )
-
-
-def test_warnings_name_arguments() -> None:
-    warning = "times were not steady; try `ridgeline run … --warmup-iters 36`"
-    record = replace(run_result(measured()), warnings=(warning,))
-    result = MeasureResult(model="net", batch_size=4, mode="infer", result=record)
-    assert result.warnings == ["times were not steady; try `warmup_iters=36`"]
-
-
-def test_advice_of_an_analysis_names_arguments() -> None:
-    # given findings whose advice names options of the command line
+def test_an_analysis_shows_its_findings() -> None:
     finding = {"run_id": "a", "model": "net", "layer": "conv", "meaning": "takes 6 ms",
-               "headroom_s": 0.006, "share": 0.2,
-               "advice": "--channels-last gives convolutions faster kernels"}  # fmt: skip
+               "headroom_s": 0.006, "share": 0.2, "advice": "--layers <2>"}  # fmt: skip
     study = make_study([run_row()], [step_row()], [finding])
     result = AnalyzeResult(study=study, outputs=Outputs(), stages=Stages(), run_ids=("a",))
-    # then the answer of the function names its arguments, wherever it is read
-    says = "channels_last=True gives convolutions faster kernels"
-    assert result.findings["advice"].to_list() == [says]
-    assert f"conv: takes 6 ms; {says}" in str(result)
-    assert says in result._repr_html_()
+    assert "conv: takes 6 ms; --layers <2>" in str(result)
+    assert "<td>--layers &lt;2&gt;</td>" in result._repr_html_()

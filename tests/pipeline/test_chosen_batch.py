@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ridgeline.pipeline.count import OneStep, choose_batch
-
-
-def need(flops: float, peak_bytes: float) -> OneStep:
-    return OneStep(flops=flops, peak_bytes=peak_bytes)
+from ridgeline.pipeline.count_models import choose_batch
 
 
 @pytest.mark.parametrize(
@@ -31,7 +27,7 @@ def test_the_largest_that_fits_and_is_soon_done(
     batch: int,
 ) -> None:
     found = choose_batch(
-        lambda n: need(n * flops_each, n * bytes_each),
+        lambda n: (n * flops_each, n * bytes_each),
         kind=kind,
         flops_per_s=flops_per_s,
         memory_bytes=memory,

@@ -102,32 +102,32 @@ def analyze(
     from ridgeline.cli.interrupts import import_figures, import_tables, interrupts_raised
     from ridgeline.cli.progress import progress_bar
     from ridgeline.cli.show_runs import show_log
-    from ridgeline.pipeline.analyze import Analysis, AnalyzeRequest
-    from ridgeline.pipeline.cases import Executor
+    from ridgeline.pipeline.analyze import Analysis, find_device, run_stages
+    from ridgeline.pipeline.cases import CaseRunner, Executor
     from ridgeline.store import ResultsFolder
 
-    analysis = Analysis(
-        request=AnalyzeRequest(
-            selection=selection,
-            is_quick=quick,
-            with_counters=step["profile"],
-            remeasure=remeasure,
-            title=title,
-            notebook=notebook,
-        ),
+    runner = CaseRunner(
         results=ResultsFolder(results),
         executor=Executor(in_process=step["in_process"]),
         reraises=debug,
         on_failure_log=show_log(debug),
     )
+    analysis = Analysis(
+        selection=selection,
+        runner=runner,
+        is_quick=quick,
+        with_counters=step["profile"],
+        remeasure=remeasure,
+        title=title,
+        notebook=notebook,
+    )
     try:
         with interrupts_raised():
-            analysis.find_device()
+            find_device(analysis)
             import_tables()
             import_figures()
-            expected_s = analysis.expected_s
-            with progress_bar(expected_s, quiet=quiet, in_seconds=True) as progress:
-                analysis.run(progress)
+            with progress_bar(analysis.expected_s, quiet=quiet, in_seconds=True) as progress:
+                run_stages(analysis, progress)
             _show(analysis, as_json=as_json, quiet=quiet)
     except KeyboardInterrupt:
         _end_interrupted(analysis)
@@ -136,6 +136,7 @@ def analyze(
 def _show(analysis: Analysis, *, as_json: bool, quiet: bool) -> None:
     """The answer, and the exit code with the reason where nothing came of it."""
     from ridgeline.cli import show_analysis, show_runs
+    from ridgeline.pipeline.analyze import check_report
 
     if as_json:
         print(json.dumps(show_analysis.as_json(analysis), indent=2, allow_nan=False))
@@ -147,7 +148,7 @@ def _show(analysis: Analysis, *, as_json: bool, quiet: bool) -> None:
     if runner.failed or not runner.completed:
         show_runs.show_failed(runner.failed)
         sys.exit(show_runs.SOME_FAILED)
-    analysis.check()
+    check_report(analysis)
 
 
 def _end_interrupted(analysis: Analysis) -> None:
@@ -159,5 +160,5 @@ def _end_interrupted(analysis: Analysis) -> None:
     if not kept:
         end_interrupted("")
     with suppress(KeyboardInterrupt), interrupts_later():
-        write_views(analysis.results)
+        write_views(analysis.runner.results)
     end_interrupted(f"; runs kept: {kept}; `ridgeline report` tells about them")

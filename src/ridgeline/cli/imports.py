@@ -107,8 +107,6 @@ def _print_outcome(
     if not as_json:  # which has them
         notes += [f"note: {name_files(one)}: {text}" for one in captures for text in one.warnings]
     if not quiet:
-        notes += [f"note: {names}: already stored as {run_id}; stored again"
-                  for names, run_id in outcome.duplicates]  # fmt: skip
         notes += [f"wrote {path}" for path in outcome.paths]
     for note in notes:
         print(plain_text(note), file=sys.stderr)

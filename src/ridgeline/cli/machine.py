@@ -67,7 +67,7 @@ def measure(
     About a minute on a GPU and two on a CPU. No clock or power setting is changed.
     """
     from ridgeline.machine.measure import choose_devices, count_steps
-    from ridgeline.pipeline.measure_passport import measure_passport
+    from ridgeline.pipeline.machine import measure_passport
 
     devices = choose_devices(device or [])
     with progress_bar(count_steps(devices, quick=quick), quiet=quiet) as progress:
@@ -135,7 +135,7 @@ def show(
     """Show a passport: its ceilings, and the roofs drawn in the terminal and as a picture."""
     from ridgeline.machine.datasheets import datasheet_for
     from ridgeline.machine.passport import Passports
-    from ridgeline.pipeline.measure_passport import draw_passport
+    from ridgeline.pipeline.machine import draw_passport
 
     passports = Passports(results)
     if name not in passports.names() and not name.endswith(".json"):
@@ -261,7 +261,7 @@ def import_passport(
     from dataclasses import replace
 
     from ridgeline.machine.passport import Passports, read_passport
-    from ridgeline.pipeline.measure_passport import check_passport_name
+    from ridgeline.pipeline.machine import check_passport_name
 
     passport = read_passport(file)
     renamed = replace(passport, name=check_passport_name(name or passport.name))

@@ -49,14 +49,14 @@ def read_study(names: list[str] | None, *, quiet: bool, **request: Any) -> Study
     """The study of the runs that were named; what to know about it is printed to stderr."""
     import_tables()
     from ridgeline.cli.progress import progress_bar
-    from ridgeline.pipeline.study import StudyRequest, read_chosen
+    from ridgeline.pipeline.outputs import read_chosen
 
     @contextmanager
     def counting_bar(total: int) -> Iterator[Callable[[str], None]]:
         with progress_bar(total, quiet=quiet, first="counting") as progress:
             yield progress.start
 
-    study, problems = read_chosen(StudyRequest(names=tuple(names or ()), **request), counting_bar)
+    study, problems = read_chosen(names=names or (), counting_bar=counting_bar, **request)
     for text in (*problems, *study.problems, *study.remarks):  # also with --quiet: on the numbers
         print(f"note: {plain_text(text)}", file=sys.stderr)
     return study

@@ -13,7 +13,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.measure.worker import Task, measure_case, measure_task
 from ridgeline.provenance import Provenance, collect
 from ridgeline.records import RunResult, WorkloadSpec
-from ridgeline.settings import Settings, as_arguments, check_mode
+from ridgeline.settings import Settings, check_mode
 from ridgeline.tracing.modules import tensors_in
 from ridgeline.units import format_bytes, format_percent, format_time, si
 from ridgeline.workloads import Inputs, Workload
@@ -66,8 +66,8 @@ class MeasureResult:
 
     @property
     def warnings(self) -> list[str]:
-        """What to know about the numbers; advice names arguments of `ridgeline.measure`."""
-        return [as_arguments(text) for text in self.result.warnings]
+        """What to know about the numbers."""
+        return list(self.result.warnings)
 
     @property
     def layers(self) -> pd.DataFrame:
