@@ -152,19 +152,10 @@ def test_a_loss_that_is_no_number_stops_and_leaves_the_best(
     assert not files.last.exists()
 
 
-OUT_OF_MEMORY = [
-    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
-    RuntimeError("CUDA error: out of memory"),
-    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-    RuntimeError("MPS backend out of memory (MPS allocated: 17.9 GB)"),
-    RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: not enough memory"),
-    OSError(12, "Cannot allocate memory"),  # for a worker
-    MemoryError(),
-]
-
-
-@pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=repr)
-def test_too_little_memory_is_one_error_in_all_its_forms(error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), MemoryError()]
+)
+def test_too_little_memory_is_advice(error: Exception) -> None:
     with pytest.raises(RidgelineError) as caught, explained(settings("resnet18")):
         raise error
     assert str(caught.value) == (
@@ -182,23 +173,6 @@ def test_a_worker_that_is_gone_becomes_advice_and_other_errors_stay() -> None:
     )
     with pytest.raises(OSError, match="odd"), explained(settings("resnet18")):
         raise OSError("odd")
-
-
-def failing(*_: Any, **__: Any) -> None:
-    raise torch.OutOfMemoryError("CUDA out of memory.")
-
-
-@pytest.mark.parametrize("part", ["train_step", "test", "load_state"])
-def test_memory_that_runs_out_in_any_part_of_a_training(
-    net: str, monkeypatch: pytest.MonkeyPatch, part: str
-) -> None:
-    training = trainer(settings(net))
-    if part == "load_state":  # a checkpoint that does not fit its model is another error
-        monkeypatch.setattr(training.optimizer, "load_state_dict", failing)
-    else:
-        monkeypatch.setattr(training, part, failing)
-    with pytest.raises(RidgelineError, match="with batches of 16 does not fit into memory"):
-        training.load_state(training.state()) if part == "load_state" else training.run_epoch()
 
 
 # ---------------------------------------------------------------- checkpoints and going on
@@ -248,16 +222,6 @@ def test_resumed_is_as_never_stopped(
             whole.run_epoch()
         again = resumed(wanted, files, stop_after=1)
     assert what_differs(whole.state(), again.state()) == []
-
-
-def test_workers_change_nothing(net: str) -> None:
-    states = []
-    for workers in (0, 2):
-        training = trainer(settings(net, epochs=2), workers=workers)
-        training.run_epoch()
-        training.run_epoch()
-        states.append(training.state())
-    assert what_differs(states[0], states[1]) == []
 
 
 def test_loss_scaling_is_saved_too(net: str) -> None:

@@ -70,9 +70,6 @@ class Stages:
         finally:
             stage.time_s = monotonic() - start_s
 
-    def skip(self, name: str, reason: str) -> None:
-        self.done.append(Stage(stage=name, status="skipped", reason=reason))
-
     def to_dict(self) -> list[dict[str, Any]]:
         return [asdict(stage) for stage in self.done]
 
@@ -116,6 +113,7 @@ class Analysis:
     module: ModuleWork | None = None  # instead of a model by its name
     device: str = ""  # "cpu", "cuda:0", "mps"
     machine: str | None = None
+    batch_sizes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # by model
     stages: Stages = field(default_factory=Stages)
     outputs: Outputs = field(default_factory=Outputs)
     problems: list[str] = field(default_factory=list)
@@ -161,13 +159,21 @@ def find_device(analysis: Analysis) -> None:
 
 
 def run_stages(analysis: Analysis, progress: ProgressListener | None = None) -> None:
-    """All stages, on the device that was found."""
-    analysis.runner.progress = progress or analysis.runner.progress
-    _measure_machine(analysis)
-    batch_sizes = _count(analysis)
-    _run_models(analysis, batch_sizes)
-    _profile(analysis)
-    _report(analysis)
+    """All stages in their order, on the device that was found."""
+    runner = analysis.runner
+    runner.progress = progress or runner.progress
+    for name, work in (
+        ("machine", _measure_machine),
+        ("count", _count),
+        ("run", _run_models),
+        ("profile", _profile),
+        ("roofline", _draw_roofline),
+        ("report", _report),
+    ):
+        with analysis.stages.begin(name) as stage:
+            work(analysis, stage)
+        if analysis.run_ids:
+            analysis.stages.write(runner.results.path, analysis.run_ids)
 
 
 def check_report(analysis: Analysis) -> None:
@@ -175,14 +181,14 @@ def check_report(analysis: Analysis) -> None:
     if analysis.runner.errors:
         raise analysis.runner.errors[-1]
     if analysis.run_ids and analysis.outputs.page is None:
-        stage = next(s for s in reversed(analysis.stages.done) if s.status == "failed")
+        stage = next(s for s in analysis.stages.done[-2:] if s.status == "failed")
         raise RidgelineError(
             f"the {stage.stage} stage failed: {stage.reason}",
             hint="the runs are kept; `ridgeline report` tries again",
         )
 
 
-def _measure_machine(analysis: Analysis) -> None:
+def _measure_machine(analysis: Analysis, stage: Stage) -> None:
     analysis.start("machine", analysis.machine_s)
     task = MachineTask(
         results=analysis.runner.results.path,
@@ -190,13 +196,12 @@ def _measure_machine(analysis: Analysis) -> None:
         quick=analysis.is_quick,
         remeasure=analysis.remeasure,
     )
-    with analysis.stages.begin("machine") as stage:
-        answer = analysis.runner.executor.do(machine_task, task, analysis.on_progress).value()
-        analysis.machine, stage.reason = answer.name, answer.note
-        stage.status = "cached" if answer.is_cached else "done"
+    answer = analysis.runner.executor.do(machine_task, task, analysis.on_progress).value()
+    analysis.machine, stage.reason = answer.name, answer.note
+    stage.status = "cached" if answer.is_cached else "done"
 
 
-def _count(analysis: Analysis) -> dict[str, tuple[int, ...]]:
+def _count(analysis: Analysis, stage: Stage) -> None:
     """Count, and choose batch sizes where none is named."""
     selection, module = analysis.selection, analysis.module
     analysis.start("counting", COUNT_S * len(selection.models))
@@ -208,82 +213,79 @@ def _count(analysis: Analysis) -> dict[str, tuple[int, ...]]:
         digest=module.digest if module else None,
         counter=module.counter if module else None,
     )
-    with analysis.stages.begin("count") as stage:
-        answer = analysis.runner.executor.do(count_task, task, analysis.on_progress).value()
-        stage.reason = "; ".join(answer.problems) or f"{answer.counted} configurations counted"
-        stage.status = "failed" if answer.problems and not answer.counted else "done"
-        analysis.problems += answer.problems
-        sizes: dict[str, tuple[int, ...]] = answer.batch_sizes
-        return sizes
-    return dict.fromkeys(selection.models, selection.batch_sizes or (1,))
+    answer = analysis.runner.executor.do(count_task, task, analysis.on_progress).value()
+    stage.reason = "; ".join(answer.problems) or f"{answer.counted} configurations counted"
+    stage.status = "failed" if answer.problems and not answer.counted else "done"
+    analysis.problems += answer.problems
+    analysis.batch_sizes = answer.batch_sizes
 
 
-def _run_models(analysis: Analysis, batch_sizes: dict[str, tuple[int, ...]]) -> None:
+def _run_models(analysis: Analysis, stage: Stage) -> None:
     runner, selection = analysis.runner, analysis.selection
     runner.case_s = RUN_S[analysis.is_quick]
     digest = None
     if analysis.module is not None:
         runner.work, digest = analysis.module.measure, analysis.module.digest
-    with analysis.stages.begin("run") as stage:
-        for model in selection.models:
-            for settings in selection.settings:
-                iters = settings.iters or (QUICK_ITERS if analysis.is_quick else None)
-                timed = replace(settings, iters=iters)
-                cases = selection.cases(model, timed, batch_sizes[model])
-                runner.run(replace(case, digest=digest) for case in cases)
-        stage.reason = f"{len(runner.completed)} runs with their layers"
-        if runner.failed or runner.errors:
-            stage.status = "done" if runner.completed else "failed"
-            reasons = [run.result.reason for run in runner.failed]
-            reasons += [error.problem for error in runner.errors]
-            stage.reason += f", {len(reasons)} failed: {'; '.join(dict.fromkeys(reasons))}"
+    for model in selection.models:
+        batch_sizes = analysis.batch_sizes.get(model, selection.batch_sizes or (1,))
+        for settings in selection.settings:
+            iters = settings.iters or (QUICK_ITERS if analysis.is_quick else None)
+            cases = selection.cases(model, replace(settings, iters=iters), batch_sizes)
+            runner.run(replace(case, digest=digest) for case in cases)
+    stage.reason = f"{len(runner.completed)} runs with their layers"
+    if runner.failed or runner.errors:
+        stage.status = "done" if runner.completed else "failed"
+        reasons = [run.result.reason for run in runner.failed]
+        reasons += [error.problem for error in runner.errors]
+        stage.reason += f", {len(reasons)} failed: {'; '.join(dict.fromkeys(reasons))}"
 
 
-def _profile(analysis: Analysis) -> None:
+def _profile(analysis: Analysis, stage: Stage) -> None:
     """Counters of every configuration, once."""
-    reason = OF_PROGRAM
+    stage.reason = OF_PROGRAM
     if analysis.module is None:
-        reason = reason_to_skip(analysis.device, is_requested=analysis.with_counters)
-    if reason:
-        analysis.stages.skip("profile", reason)
+        stage.reason = reason_to_skip(analysis.device, is_requested=analysis.with_counters)
+    if stage.reason:
+        stage.status = "skipped"
         return
-    with analysis.stages.begin("profile") as stage:
-        done, failures = profile_runs(
-            analysis.runner.results,
-            [run for run in analysis.runner.completed if run.request.repeat == 1],
-            on_start=lambda what: analysis.start(what, PROFILE_S),
-            on_progress=analysis.on_progress,
-        )
-        stage.status = "failed" if failures and not done else "done"
-        counted = [f"counters of {done} runs"] if done or not failures else []
-        stage.reason = "; ".join([*counted, *failures])
+    done, failures = profile_runs(
+        analysis.runner.results,
+        [run for run in analysis.runner.completed if run.request.repeat == 1],
+        on_start=lambda what: analysis.start(what, PROFILE_S),
+        on_progress=analysis.on_progress,
+    )
+    stage.status = "failed" if failures and not done else "done"
+    counted = [f"counters of {done} runs"] if done or not failures else []
+    stage.reason = "; ".join([*counted, *failures])
 
 
-def _report(analysis: Analysis) -> None:
-    """Points, figures and the report; nothing where no run was completed."""
-    stages, outputs, results = analysis.stages, analysis.outputs, analysis.runner.results
+def _draw_roofline(analysis: Analysis, stage: Stage) -> None:
+    """Points and figures; nothing where no run was completed."""
     if not analysis.run_ids:
-        stages.skip("roofline", NO_RUN)
-        stages.skip("report", NO_RUN)
+        stage.status, stage.reason = "skipped", NO_RUN
         return
     analysis.start("report", REPORT_S)
+    results, outputs = analysis.runner.results, analysis.outputs
     write_views(results)
     study = read_study(results, run_ids=[run.run_id for run in analysis.runner.runs])
-    with stages.begin("roofline") as stage:
-        write_points(study, outputs)
-        write_figures(study, outputs, on_progress=analysis.on_progress)
-        stage.reason = f"{len(study.points)} points, {len(outputs.figures)} figures"
-    stages.write(results.path, analysis.run_ids)
-    analysis.study = replace(study, stages=stages.for_report())
-    with stages.begin("report"):
-        write_report(
-            analysis.study,
-            outputs,
-            title=analysis.title,
-            notebook=analysis.notebook,
-            on_progress=analysis.on_progress,
-        )
-    stages.write(results.path, analysis.run_ids)
+    analysis.study = study
+    write_points(study, outputs)
+    write_figures(study, outputs, on_progress=analysis.on_progress)
+    stage.reason = f"{len(study.points)} points, {len(outputs.figures)} figures"
+
+
+def _report(analysis: Analysis, stage: Stage) -> None:
+    if analysis.study is None:
+        stage.status, stage.reason = "skipped", NO_RUN
+        return
+    analysis.study = replace(analysis.study, stages=analysis.stages.for_report())
+    write_report(
+        analysis.study,
+        analysis.outputs,
+        title=analysis.title,
+        notebook=analysis.notebook,
+        on_progress=analysis.on_progress,
+    )
 
 
 # ---------------------------------------------------------------- for scripts and notebooks
@@ -352,11 +354,6 @@ def module_work(
     loss: Callable[[Any], Any] | None,
 ) -> tuple[ModuleWork, str, int]:
     """A module to analyze, its name, and the batch that its inputs carry."""
-    if inputs is None:
-        raise RidgelineError(
-            "a module needs inputs",
-            hint="give a tensor, a tuple of arguments or a dictionary of them",
-        )
     from ridgeline.count.counting import count_module
     from ridgeline.measure.result import module_workload
     from ridgeline.measure.worker import measure_case
