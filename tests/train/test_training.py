@@ -19,6 +19,8 @@ from ridgeline.train.records import (
     TrainResult,
     TrainSettings,
     epoch_from,
+    lr_at,
+    usual_warmup,
 )
 from ridgeline.train.trainer import (
     Trainer,
@@ -28,6 +30,8 @@ from ridgeline.train.trainer import (
     smoothed_loss,
     train,
 )
+
+HALF = 0.5**0.5  # the cosine of an eighth of a turn
 
 
 @pytest.fixture
@@ -98,6 +102,34 @@ def test_the_loss_of_auxiliary_heads_by_hand() -> None:
     assert smoothed_loss((scores, scores), labels, 0.0).item() == pytest.approx(1.4 * log10)
     assert smoothed_loss((scores,) * 3, labels, 0.0).item() == pytest.approx(1.6 * log10)
     assert correct(torch.eye(10), torch.tensor([0, 1, 2, 0, 0, 0, 0, 0, 0, 0])).item() == 3
+
+
+@pytest.mark.parametrize(
+    ("warmup_steps", "total_steps", "rates"),
+    [
+        # quarters of 0.8 to the peak, four steps down: 0.6828, 0.4, 0.1172; after the last step 0
+        (3, 7, [0.2, 0.4, 0.6, 0.8, 0.4 * (1 + HALF), 0.4, 0.4 * (1 - HALF), 0.0]),
+        (0, 2, [0.8, 0.4]),  # no warm-up
+        (3, 2, [0.2, 0.4]),  # a training that ends before its warm-up does
+        (1, 1, [0.4]),
+        (0, 1, [0.8]),
+    ],
+)
+def test_a_straight_rise_and_half_a_cosine(
+    warmup_steps: int, total_steps: int, rates: list[float]
+) -> None:
+    found = [
+        lr_at(step, peak_lr=0.8, warmup_steps=warmup_steps, total_steps=total_steps)
+        for step in range(len(rates))
+    ]
+    assert found == pytest.approx(rates, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("total_steps", "warmup_steps"), [(9, 0), (80, 8), (5000, 500), (7820, 500)]
+)
+def test_usual_warmup(total_steps: int, warmup_steps: int) -> None:
+    assert usual_warmup(total_steps) == warmup_steps
 
 
 # ---------------------------------------------------------------- learning
