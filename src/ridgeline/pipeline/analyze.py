@@ -124,22 +124,18 @@ class Analysis:
         return [run.run_id for run in self.runner.completed]
 
     @property
-    def case_count(self) -> int:
-        """How many there will be; two batch sizes are chosen, or one for a quick look."""
-        sizes = self.selection.batch_sizes or ((1,) if self.is_quick else (1, 2))
-        return replace(self.selection, batch_sizes=sizes).case_count
-
-    @property
     def machine_s(self) -> float:
         return MACHINE_S[self.device.partition(":")[0]][self.is_quick]
 
     @property
     def expected_s(self) -> float:
-        """About so long all stages take."""
+        """About so long all stages take; two batch sizes are chosen, or one for a quick look."""
+        sizes = self.selection.batch_sizes or ((1,) if self.is_quick else (1, 2))
+        cases = replace(self.selection, batch_sizes=sizes).case_count
         is_profiled = self.with_counters and self.device.startswith("cuda")
         case_s = RUN_S[self.is_quick] + (PROFILE_S if is_profiled else 0.0)
         counting_s = COUNT_S * len(self.selection.models)
-        return self.machine_s + counting_s + case_s * self.case_count + REPORT_S
+        return self.machine_s + counting_s + case_s * cases + REPORT_S
 
     def on_progress(self, what: str) -> None:
         self.runner.progress.update(what, 0, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -307,43 +308,32 @@ def count_task(task: CountTask, send: OnProgress) -> CountAnswer:
     from ridgeline.measure.precision import choose_precision
     from ridgeline.report.stored import count_key, stored_counts
 
-    settings = task.selection.settings
-    backend = choose_backend(settings[0].backend, settings[0].device)
-    used = sorted({choose_precision(one.precision, backend).used for one in settings})
+    selection = task.selection
+    first = selection.settings[0]
+    backend = choose_backend(first.backend, first.device)
+    used = sorted({choose_precision(one.precision, backend).used for one in selection.settings})
     results = ResultsFolder(task.results)
     known = set(stored_counts(results.index()))
     chosen: dict[str, tuple[int, ...]] = {}
     problems: list[str] = []
     counted = 0
-    for spec in task.selection.specs():
-        chosen[spec.model] = task.selection.batch_sizes or (1,)
+    for spec in selection.specs():
+        chosen[spec.model] = selection.batch_sizes or (1,)
+        digest = task.digest or file_digest(spec.model)
+        request = CountRequest(**vars(spec), digest=digest, optimizer=first.optimizer)
         try:
-            if not task.selection.batch_sizes:
+            if not selection.batch_sizes:
                 chosen[spec.model] = _choose_batches(task, spec, backend)
-            for request in _list_requests(task, spec, chosen[spec.model], used):
-                send(f"{spec.model}, batch {request.batch_size}")
-                if (key := count_key(request, request.precision)) not in known:
-                    _count_request(results, request, task.counter)
+            for batch_size, precision in product(chosen[spec.model], used):
+                send(f"{spec.model}, batch {batch_size}")
+                sized = replace(request, batch_size=batch_size, precision=precision)
+                if (key := count_key(sized, precision)) not in known:
+                    _count_request(results, sized, task.counter)
                     known.add(key)
                     counted += 1
         except RidgelineError as error:
             problems.append(f"{spec.model} was not counted: {error.problem}")
     return CountAnswer(batch_sizes=chosen, counted=counted, problems=tuple(problems))
-
-
-def _list_requests(
-    task: CountTask, spec: WorkloadSpec, batch_sizes: Sequence[int], precisions: Sequence[str]
-) -> list[CountRequest]:
-    request = CountRequest(
-        **vars(spec),
-        digest=task.digest or file_digest(spec.model),
-        optimizer=task.selection.settings[0].optimizer,
-    )
-    return [
-        replace(request, batch_size=batch_size, precision=precision)
-        for batch_size in batch_sizes
-        for precision in precisions
-    ]
 
 
 def _choose_batches(task: CountTask, spec: WorkloadSpec, backend: Backend) -> tuple[int, ...]:
