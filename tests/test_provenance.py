@@ -13,7 +13,6 @@ import pytest
 from tests.machine import recorded
 from tests.machine.recorded import FakeNvml
 
-from ridgeline import provenance
 from ridgeline.provenance import (
     Commit,
     Device,
@@ -24,7 +23,6 @@ from ridgeline.provenance import (
     find_commit,
     find_devices,
     find_own_commit,
-    library_versions,
     os_name,
     parse_cpu_name,
     read_text,
@@ -33,8 +31,6 @@ from ridgeline.provenance import (
 )
 from ridgeline.store import to_json
 from ridgeline.version import __version__
-
-DATA = Path(__file__).parent / "data"
 
 H200 = Device(
     kind="cuda",
@@ -93,9 +89,8 @@ def test_torch_is_asked_only_when_it_uses_the_device_already(
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
 
-    found = find_devices(cpu="EPYC", ram_bytes=1, nvml=lambda: None)
-
     expected = Device(kind="cuda", index=0, name="AMD Instinct", memory_bytes=64_000)
+    found = find_devices(cpu="EPYC", ram_bytes=1, nvml=lambda: None)
     assert found == ((expected,) if is_initialized else ())
 
 
@@ -125,17 +120,10 @@ def test_the_commit_of_the_working_directory(status: str, is_dirty: bool) -> Non
     def run(command: Sequence[str]) -> str:
         return "abc123\n" if "rev-parse" in command else status
 
-    assert find_commit(run) == Commit(sha="abc123", is_dirty=is_dirty)
-
-
-def test_ridgelines_own_commit_is_told_where_it_is_tracked() -> None:
-    def tracked(command: Sequence[str]) -> str:
-        return "abc123\n" if "rev-parse" in command else ""
-
     def installed(command: Sequence[str]) -> str | None:
-        return None if "ls-files" in command else tracked(command)
+        return None if "ls-files" in command else run(command)
 
-    assert find_own_commit(tracked) == Commit(sha="abc123", is_dirty=False)
+    assert find_commit(run) == find_own_commit(run) == Commit(sha="abc123", is_dirty=is_dirty)
     assert find_own_commit(installed) is None
 
 
@@ -168,13 +156,6 @@ def test_the_working_directory_decides_which_repository(
 )
 def test_the_command_names_no_place(argv: list[str], command: tuple[str, ...]) -> None:
     assert command_line(argv) == command
-
-
-def test_versions_come_without_an_import() -> None:
-    versions = library_versions()
-
-    assert list(versions) == [name for name in provenance.LIBRARIES if name in versions]
-    assert {"numpy", "pandas", "pyarrow"} <= set(versions)
 
 
 def test_the_backends_of_an_imported_torch() -> None:

@@ -21,27 +21,10 @@ from ridgeline.units import (
 )
 
 
-def test_the_prefixes_by_eye() -> None:
-    assert PREFIXES == {
-        "E": 1_000_000_000_000_000_000,
-        "P": 1_000_000_000_000_000,
-        "T": 1_000_000_000_000,
-        "G": 1_000_000_000,
-        "M": 1_000_000,
-        "k": 1_000,
-        "": 1,
-        "m": 1 / 1_000,
-        "µ": 1 / 1_000_000,
-        "n": 1 / 1_000_000_000,
-        "p": 1 / 1_000_000_000_000,
-    }
-    assert BINARY_PREFIXES == {
-        "Ki": 1_024,
-        "Mi": 1_048_576,
-        "Gi": 1_073_741_824,
-        "Ti": 1_099_511_627_776,
-        "Pi": 1_125_899_906_842_624,
-    }
+def test_the_prefixes() -> None:
+    assert list(PREFIXES) == ["E", "P", "T", "G", "M", "k", "", "m", "µ", "n", "p"]
+    assert list(PREFIXES.values()) == pytest.approx([1000.0**n for n in range(6, -5, -1)])
+    assert {f"{p}i": 1024**n for n, p in enumerate("KMGTP", start=1)} == BINARY_PREFIXES
 
 
 @pytest.mark.parametrize(

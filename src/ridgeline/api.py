@@ -1,15 +1,19 @@
-"""The public functions. Each imports what it needs when it is called: torch is heavy."""
+"""The public functions. Each imports what is heavy, such as torch, when it is called."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.settings import DEFAULT_BATCH
+from ridgeline.settings import DEFAULT_BATCH, Settings, as_arguments
+from ridgeline.store import ResultsFolder
+from ridgeline.units import parse_bytes
+from ridgeline.workloads.sources import is_onnx, workload_spec
 
 if TYPE_CHECKING:
     from ridgeline.captures.capture import Capture
@@ -21,12 +25,21 @@ if TYPE_CHECKING:
     from ridgeline.profile.storage import ProfileResult
     from ridgeline.report.comparison import Comparison
     from ridgeline.report.study import Study
-    from ridgeline.settings import Settings
 
 CostFunction = Callable[[Any], Any]  # OpCall → Cost or Work
 InputSize = int | Sequence[int] | None
 Config = Mapping[str, Any] | None
 Loss = Callable[[Any], Any] | None  # of a module's output
+
+
+@contextmanager
+def _errors_name_arguments() -> Iterator[None]:
+    """Errors name arguments where those of the command line name options."""
+    try:
+        yield
+    except RidgelineError as error:
+        problem, hint = as_arguments(error.problem), as_arguments(error.hint)
+        raise RidgelineError(problem, hint=hint) from error
 
 
 def count(
@@ -45,8 +58,6 @@ def count(
     backward starts at the outputs. `causal="half"` counts only unmasked pairs of causal
     attention. A name that ends in `.onnx` is a file, with sizes of its open dimensions in `dims`.
     """
-    from ridgeline.workloads.sources import is_onnx, workload_spec
-
     if isinstance(model, str | Path) and is_onnx(model):
         from ridgeline.onnx import count_onnx
 
@@ -63,10 +74,10 @@ def count(
     if not isinstance(model, str | Path):
         return count_module(model, inputs, settings, loss=loss)
     size = 1 if batch_size is None else batch_size
-    spec = workload_spec(str(model), size, input_size, seq_len, config)
-    return count_workload(spec, settings)
+    return count_workload(workload_spec(str(model), size, input_size, seq_len, config), settings)
 
 
+@_errors_name_arguments()
 def measure(
     model: Any, inputs: Any = None, *, mode: str = "train", batch_size: int | None = None,
     input_size: InputSize = None, seq_len: int | None = None, config: Config = None,
@@ -80,19 +91,16 @@ def measure(
     `ridgeline.settings.Settings`: backend, precision, iters, optimizer, layers, energy, …
     """
     from ridgeline.measure.result import measure_module, measure_named
-    from ridgeline.workloads.sources import workload_spec
 
     chosen = _settings("measure", settings)
-    with _errors_name_arguments():
-        if not isinstance(model, str | Path):
-            return measure_module(
-                model, inputs, chosen, mode=mode, batch_size=batch_size, loss=loss
-            )
-        size = DEFAULT_BATCH if batch_size is None else batch_size
-        spec = workload_spec(str(model), size, input_size, seq_len, config, mode=mode)
-        return measure_named(spec, chosen)
+    if not isinstance(model, str | Path):
+        return measure_module(model, inputs, chosen, mode=mode, batch_size=batch_size, loss=loss)
+    size = DEFAULT_BATCH if batch_size is None else batch_size
+    spec = workload_spec(str(model), size, input_size, seq_len, config, mode=mode)
+    return measure_named(spec, chosen)
 
 
+@_errors_name_arguments()
 def analyze(
     model: Any, inputs: Any = None, *, mode: str = "train", batch_size: int | None = None,
     input_size: InputSize = None, seq_len: int | None = None, config: Config = None,
@@ -105,31 +113,32 @@ def analyze(
     module with `inputs`, which carry their batch. The machine is measured once and kept in
     `results`, unless `remeasure`. `settings` are those of `measure`: backend, precision, iters, …
     """
-    from dataclasses import replace
-
-    from ridgeline.pipeline.analyze import AnalyzeRequest, analyze_in_process, module_work
-    from ridgeline.pipeline.cases import Selection
+    from ridgeline.pipeline.analyze import Analysis, analyze_in_process, module_work
+    from ridgeline.pipeline.cases import CaseRunner, Executor, Selection
 
     chosen = replace(_settings("analyze", settings), layers=True)
     name, size, module = str(model), batch_size, None
-    with _errors_name_arguments():
-        if not isinstance(model, str | Path):
-            module, name, size = module_work(
-                model, inputs, mode=mode, batch_size=batch_size, loss=loss
-            )
-        shape = (input_size,) if isinstance(input_size, int) else input_size
-        selection = Selection(
-            models=(name,), settings=(chosen,), batch_sizes=() if size is None else (size,),
-            mode=mode, input_size=tuple(shape) if shape is not None else None, seq_len=seq_len,
-            config=dict(config or {}),
-        )  # fmt: skip
-        request = AnalyzeRequest(
-            selection=selection, is_quick=quick, remeasure=remeasure, title=title,
+    if not isinstance(model, str | Path):
+        module, name, size = module_work(model, inputs, mode=mode, batch_size=batch_size, loss=loss)
+    shape = (input_size,) if isinstance(input_size, int) else input_size
+    selection = Selection(
+        models=(name,), settings=(chosen,), batch_sizes=() if size is None else (size,), mode=mode,
+        input_size=None if shape is None else tuple(shape), seq_len=seq_len,
+        config=dict(config or {}),
+    )  # fmt: skip
+    runner = CaseRunner(
+        results=ResultsFolder(Path(results)), reraises=True,
+        executor=Executor(in_process=True, keeps_stdout=True),
+    )  # fmt: skip
+    return analyze_in_process(
+        Analysis(
+            selection=selection, runner=runner, is_quick=quick, remeasure=remeasure, title=title,
             notebook=notebook, module=module,
-        )  # fmt: skip
-        return analyze_in_process(request, Path(results))
+        )
+    )  # fmt: skip
 
 
+@_errors_name_arguments()
 def profile(
     model: str, *, mode: str = "train", batch_size: int = DEFAULT_BATCH,
     input_size: InputSize = None, seq_len: int | None = None, config: Config = None,
@@ -142,18 +151,13 @@ def profile(
     stored in `results`. `settings` are those of `measure`. A step of your own program is counted by
     `ridgeline profile -- python …`, with `ridgeline.profile_step()` around it.
     """
-    from dataclasses import replace
-
-    from ridgeline.pipeline.count import count_missing
+    from ridgeline.pipeline.count_models import count_missing
     from ridgeline.profile.storage import profile_named
-    from ridgeline.store import ResultsFolder
-    from ridgeline.workloads.sources import workload_spec
 
     folder = ResultsFolder(Path(results))
     chosen = _settings("profile", {"backend": "cuda", "energy": False, **settings})
     spec = workload_spec(str(model), batch_size, input_size, seq_len, config, mode=mode)
-    options = {"tier": tier, "level": level, "tool": tool}
-    profiled = profile_named(spec, chosen, folder, options)
+    profiled = profile_named(spec, chosen, folder, {"tier": tier, "level": level, "tool": tool})
     _, problems = count_missing(folder, [profiled.of_run], with_files=True)
     return replace(profiled, problems=tuple(problems))
 
@@ -175,7 +179,6 @@ def roofline(results: str | Path = "results", *, runs: Sequence[str] | None = No
     `runs` are ids of runs; all if none is named. Nothing is run and nothing is written.
     """
     from ridgeline.report.study import read_study
-    from ridgeline.store import ResultsFolder
 
     return read_study(ResultsFolder(Path(results)), run_ids=runs)
 
@@ -217,7 +220,6 @@ def import_capture(
     """
     from ridgeline.captures import read_captures
     from ridgeline.captures.capture import store_capture
-    from ridgeline.store import ResultsFolder
 
     captures = read_captures([Path(file) for file in files])
     if results is not None:
@@ -227,30 +229,13 @@ def import_capture(
 
 
 def _settings(function: str, options: Mapping[str, Any]) -> Settings:
-    from ridgeline.settings import Settings
-
     unknown = sorted(set(options) - set(Settings.__dataclass_fields__))
     if unknown:
         raise RidgelineError(
             f"{function} takes no {', '.join(unknown)}",
             hint=f"the settings are {', '.join(Settings.__dataclass_fields__)}",
         )
-    with _errors_name_arguments():
-        return Settings(**options)
-
-
-@contextmanager
-def _errors_name_arguments() -> Iterator[None]:
-    """Errors name arguments where those of the command line name options."""
-    from ridgeline.settings import as_arguments
-
-    try:
-        yield
-    except RidgelineError as error:
-        problem, hint = as_arguments(error.problem), as_arguments(error.hint)
-        if (problem, hint) == (error.problem, error.hint):
-            raise
-        raise RidgelineError(problem, hint=hint) from error
+    return Settings(**options)
 
 
 def export(
@@ -266,8 +251,6 @@ def export(
     `external_above` bytes go to a file beside it.
     """
     from ridgeline.onnx.export import ExportSettings, check_packages, destination
-    from ridgeline.units import parse_bytes
-    from ridgeline.workloads.sources import workload_spec
 
     settings = ExportSettings(
         opset=opset, is_static=static, is_checked=check,
@@ -295,7 +278,6 @@ def growth(
     """How the cost of a named model grows with batch and input size, as formulas."""
     from ridgeline.count.counting import Settings
     from ridgeline.count.growth import growth as find_growth
-    from ridgeline.workloads.sources import workload_spec
 
     settings = Settings(mode=mode, precision=precision)
     return find_growth(workload_spec(model, 1, input_size, seq_len, config), settings)
@@ -310,10 +292,10 @@ def max_batch(
     `where` takes `input_size`, `seq_len`, `config` and the rest of what `count` does.
     """
     from ridgeline.count.capacity import max_batch as find_max_batch
-    from ridgeline.units import parse_bytes
+
+    settings: dict[str, Any] = {"mode": mode, "precision": precision, "optimizer": optimizer}
 
     def peak_bytes(batch_size: int) -> int:
-        settings: dict[str, Any] = {"mode": mode, "precision": precision, "optimizer": optimizer}
         return count(model, batch_size=batch_size, **settings, **where).memory.peak_bytes
 
     return find_max_batch(peak_bytes, parse_bytes(limit_bytes))

@@ -95,7 +95,6 @@ def from_dict(kind: type[Record], content: object, where: str = "") -> Record:
 
     `where` is the name of `content` in its file.
     """
-    _check_depth(content)
     record: Record = _read(kind, content, where)
     return record
 
@@ -214,30 +213,13 @@ def _require(is_right: bool, where: str, value: Any, words: str) -> None:
         raise FieldError(f"{where} is {show_value(value)}, not {words}")
 
 
-def _require_writable(value: Any, where: str) -> None:
-    """Texts inside a value of any type must have a form in a file."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            _require_writable(item, f"{where}.{key}")
-    elif isinstance(value, list | tuple):
-        for number, item in enumerate(value):
-            _require_writable(item, f"{where}.{number}")
+def _require_writable(value: Any, where: str, depth: int = 0) -> None:
+    """Texts inside a value of any type must have a form in a file, and nesting has an end."""
+    if isinstance(value, Mapping | list | tuple):
+        if depth == DEEPEST:
+            raise FieldError(f"{where} has more than {DEEPEST} lists or mappings in each other")
+        items = value.items() if isinstance(value, Mapping) else enumerate(value)
+        for key, item in items:
+            _require_writable(item, f"{where}.{key}", depth + 1)
     elif isinstance(value, str):
         _require(is_text(value), where, value, "a value that can be written")
-
-
-def _check_depth(content: Any) -> None:
-    """Who goes through nested values must come to an end."""
-    level = [content]
-    for _ in range(DEEPEST):
-        level = [item for holder in level for item in _nested_in(holder)]
-        if not level:
-            return
-    raise FieldError(f"it has more than {DEEPEST} lists or mappings in each other")
-
-
-def _nested_in(holder: Any) -> list[Any]:
-    items = holder.values() if isinstance(holder, Mapping) else holder
-    if not isinstance(items, Mapping | list | tuple | type({}.values())):
-        return []
-    return [item for item in items if isinstance(item, Mapping | list | tuple)]

@@ -14,7 +14,6 @@ MODES = ("infer", "train")
 PRECISIONS = ("fp32", "tf32", "amp", "bf16", "fp16")
 BACKENDS = ("auto", "cuda", "mps", "cpu")
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune")
-LARGEST_SEED = 2**63 - 1  # of torch's generators
 DEFAULT_BATCH = 32  # of a step that is timed or profiled; a count is of one sample
 SYNTHETIC = "synthetic"  # one batch that stays on the device
 SYNTHETIC_HOST = "synthetic-host"  # one batch in host memory, copied in every step
@@ -92,10 +91,6 @@ class Settings:
         if self.prefetch_factor is not None and not self.workers:
             raise RidgelineError(
                 "--prefetch-factor needs workers that could fetch", hint="add --workers 2 or more"
-            )
-        if self.seed > LARGEST_SEED:
-            raise RidgelineError(
-                f"--seed {self.seed} is not possible", hint=f"the largest is {LARGEST_SEED}"
             )
         if self.layer_energy and self.energy is False:
             raise RidgelineError(

@@ -60,7 +60,6 @@ if TYPE_CHECKING:  # pandas takes half a second to import; only those who read t
 
 SCHEMA_VERSION = 1
 PARTS = ("asked", "found", "provenance")  # of run.json: request, result, where it was made
-TABLES = ("ops", "layers", "kernels", "copies", "power")
 DEFAULT_RESULTS = Path("results")
 IN_RESULTS = "--results DIR"  # the option that names the folder
 
@@ -70,6 +69,7 @@ RequestT = TypeVar("RequestT")
 ResultT = TypeVar("ResultT")
 
 _TEMPORARY = ".tmp-"
+_RUN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # and no way out of the folder
 _NAME_KEPT = 60  # characters of a file's name in its temporary one; file systems take 255 bytes
 _LABEL_LENGTH = 64
 _USER_LABEL_LENGTH = 24  # in the name of a run
@@ -164,13 +164,11 @@ class ResultsFolder:
         """Store a run, whole or not at all, and return its id.
 
         `request`, `result` and `provenance` are records or mappings. `label` names the run to
-        people, usually by its model. `tables` holds any of TABLES.
+        people, usually by its model. `tables` are by their names above.
         """
         run_id = new_run_id(label)
         content = {"schema_version": SCHEMA_VERSION, "run_id": run_id}
         content |= {"asked": request, "found": result, "provenance": provenance}
-        if unknown := sorted(set(tables) - set(TABLES)):
-            raise ValueError(f"no such table: {', '.join(unknown)}; there are {', '.join(TABLES)}")
         with writing(self.path), _whole_folder(self.runs_path / run_id) as folder:
             for name, table in tables.items():
                 write_parquet(table, folder / f"{name}.parquet")
@@ -184,19 +182,10 @@ class ResultsFolder:
         found = self.runs_path.glob("*/run.json")
         return sorted(p.parent.name for p in found if not p.parent.name.startswith("."))
 
-    def lost_runs(self) -> list[str]:
-        """Folders of runs that somebody took run.json away from: they are written whole."""
-        folders = [path for path in self.runs_path.glob("*") if path.is_dir()]
-        lost = [path.name for path in folders if not (path / "run.json").exists()]
-        return sorted(name for name in lost if not name.startswith("."))
-
     def read_run(self, run_id: str) -> Run:
         """Read one run, without its tables."""
         path = self._run_path(run_id)
-        try:
-            state = (path / "run.json").stat()
-        except OSError as error:
-            raise _damaged(path / "run.json", _first_line(error)) from error
+        state = (path / "run.json").stat()
         return _read_once(path, state.st_mtime_ns, state.st_size)
 
     def read_runs(self) -> list[Run]:
@@ -206,11 +195,7 @@ class ResultsFolder:
     def index(self) -> ResultsIndex:
         """Every run, by kind. A run.json that was read before is not read again."""
         runs: dict[str, list[Run]] = {name: [] for name in _INDEX_NAMES.values()}
-        problems = [
-            f"{self.runs_path / name} has no run.json and is passed over: restore it,"
-            " or delete the folder"
-            for name in self.lost_runs()
-        ]
+        problems: list[str] = []
         for run_id in self.run_ids():
             try:
                 run = self.read_run(run_id)
@@ -245,7 +230,7 @@ class ResultsFolder:
 
     def _run_path(self, run_id: str) -> Path:
         path = self.runs_path / run_id
-        if _is_safe(run_id) and path.is_dir():
+        if _RUN_ID.fullmatch(run_id) and (path / "run.json").is_file():
             return path
         newest = self.run_ids()[-3:]
         raise RidgelineError(
@@ -423,11 +408,6 @@ def _flush(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
-
-
-def _is_safe(run_id: str) -> bool:
-    """Whether this is the name of a run, not of a way out of the folder."""
-    return re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", run_id) is not None
 
 
 def _read_json(path: Path) -> dict[str, Any]:

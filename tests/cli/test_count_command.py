@@ -156,8 +156,6 @@ BAD_OPTIONS = [  # arguments, problem, beginning of the hint
     ("--compare-onnx net.py --mode train --precision amp",
      "--compare-onnx cannot compare --mode train and --precision amp",
      "it compares a forward pass in fp32; leave --mode train and --precision amp out"),
-    ("--compare-onnx net.py --seq-len 5 --dim sequence=6",
-     "--seq-len 5 and --dim sequence=6 name the same dimension", "give one of them"),
 ]  # fmt: skip
 
 

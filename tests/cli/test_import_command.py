@@ -74,18 +74,6 @@ def test_the_label_is_the_name_in_the_table(capsys: Printed) -> None:
     assert shown.count("mine (") == 2
 
 
-def test_a_file_that_is_stored_already_is_told(capsys: Printed) -> None:
-    # given a capture that was imported, when it is again, beside another one
-    assert command("import", str(PRODUCTS), "-q") == 0
-    (first,) = ResultsFolder(Path("results")).run_ids()
-    assert command("import", str(PRODUCTS), str(STEP), "--label", "again") == 0
-    # then one note says so, and both are stored
-    said = capsys.readouterr().err
-    note = f"note: {PRODUCTS.name}: already stored as {first}; stored again\n"
-    assert [line for line in said.splitlines(keepends=True) if "already" in line] == [note]
-    assert len(ResultsFolder(Path("results")).run_ids()) == 3
-
-
 def test_the_others_are_kept_if_one_is_refused(capsys: Printed) -> None:
     files = [str(PRODUCTS), "nowhere.csv", str(REFUSED), str(TRACES / "kineto.json")]
     assert command("import", *files, "--json", "-q") == 2

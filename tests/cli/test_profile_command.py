@@ -367,7 +367,7 @@ def test_no_program_stays_behind(tmp_path: Path, sent: signal.Signals, code: int
     )
     as_if_on_a_gpu = (
         "import runpy, sys; from ridgeline.pipeline import profile;"
-        "profile.need_gpu = lambda: None;"
+        "profile.need_gpu = lambda selection: None;"
         "runpy.run_module('ridgeline', run_name='__main__', alter_sys=True)"
     )
     asking = subprocess.Popen(

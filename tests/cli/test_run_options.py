@@ -64,19 +64,18 @@ SYNTAX = "def make(:\n    pass\n"
 def test_names_are_looked_at_before_anything_is_measured(folder: Path, capsys: Printed) -> None:
     # given models that can be run, and all sorts of others
     (folder / "syntax.py").write_text(SYNTAX)
-    wrong = ("resnet5", "syntax.py:make", "none.py:make", "net.py:mkae", "net.onnx")
+    wrong = ("resnet5", "syntax.py:make", "none.py:make", "net.py:mkae")
     # when they are to be run together, then all the wrong ones are told, and nothing is measured
     assert run_here(*NET_MAKE, *wrong, *QUICK, "--json") == 2
     streams = capsys.readouterr()
     lines = streams.err.splitlines()
-    assert lines[0] == "ridgeline: 5 models cannot be run, and none was measured"
+    assert lines[0] == "ridgeline: 4 models cannot be run, and none was measured"
     assert lines[-1] == "  hint: mend these names, or leave these models out"
     for complaint in (
         "unknown model 'resnet5': did you mean resnet50",
         "syntax.py:1: SyntaxError: invalid syntax (syntax.py, line 1): mend the file",
         "no such file: none.py: give the path of a Python file",
         "unknown factory in net.py: 'mkae': did you mean make",
-        "no such file: net.onnx: check the path",
     ):
         assert f"\n  {complaint}" in streams.err
     assert (streams.out, (folder / "results").exists()) == ("", False)
@@ -128,7 +127,7 @@ def device(monkeypatch: MonkeyPatch) -> list[int]:
             raise RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR. Look elsewhere.")
         return 50 + 10 * task.spec.batch_size, 30_000
 
-    monkeypatch.setattr("ridgeline.pipeline.max_batch.memory_task", memory_task)
+    monkeypatch.setattr("ridgeline.pipeline.cases.memory_task", memory_task)
     return tried
 
 

@@ -156,11 +156,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--part", action="append", choices=parts.PARTS, help="default: all")
     parser.add_argument("--write", action="store_true", help="store instead of comparing")
-    parser.add_argument("--fast", action="store_true", help="the sample that the tests take")
     parser.add_argument("--shared", type=Path, default=parts.SHARED, help="more captures")
     options = parser.parse_args()
-    if options.write and options.fast:
-        parser.error("a sample is not stored")
     if options.write:
         STORED.mkdir(exist_ok=True)
         VERSIONS.write_text(f"{to_text(read_versions())}\n")
@@ -175,7 +172,7 @@ def main() -> int:
 def run(part: str, options: argparse.Namespace) -> int:
     """Compare or store one part; how many differences there are."""
     start = time.monotonic()
-    now = compute(part, fast=options.fast, shared=options.shared)
+    now = compute(part, shared=options.shared)
     took = f"{time.monotonic() - start:.0f} s"
     if part == "captures" and not options.shared.is_dir():
         say(f"{part}: {options.shared} is not here: its captures are left out")
@@ -184,7 +181,7 @@ def run(part: str, options: argparse.Namespace) -> int:
     if options.write:
         say(f"{part}: wrote {write(part, now).name}, {len(now)} entries, {took}")
         return 0
-    differences = compare(part, now, fast=options.fast)
+    differences = compare(part, now)
     for line in describe(part, differences):
         say(line)
     say(f"{part}: {len(now)} entries, {len(differences)} differences, {took}")

@@ -303,6 +303,7 @@ HELP: tuple[tuple[str, ...], ...] = (
 NET = ("net.py:make", "--input-size", "4")
 CHECKPOINTED = ("net.py:make_checkpointed", "--input-size", "4", "--mode", "train")
 H200 = ("--results", "h200")
+PEAKS = ("--peak-compute", "8.1", "--peak-bw", "300")
 STEPS = ("-b", "2", "--backend", "cpu", "--iters", "5", "--in-process", "--no-energy")
 VALUES: tuple[tuple[str, ...], ...] = (  # their JSON is stored whole; in this order
     ("count", *CHECKPOINTED, "-b", "16", "--table", "ops"),
@@ -318,16 +319,7 @@ VALUES: tuple[tuple[str, ...], ...] = (  # their JSON is stored whole; in this o
     ("machine", "show", "NVIDIA A100 SXM4 80GB"),
     ("machine", "diff", "nvidia-h200", "cpu/machines/amd-epyc-2c.json", *H200),
     ("roofline", *H200, "--no-figures"),
-    (
-        "roofline",
-        "--no-figures",
-        "--results",
-        "captures",
-        "--peak-compute",
-        "8.1",
-        "--peak-bw",
-        "300",
-    ),
+    ("roofline", "--no-figures", "--results", "captures", *PEAKS),
     ("report", "--no-figures", *H200),
     ("report", "--no-figures", "--results", "cpu", "no_such_run"),
     ("compare", "cpu", "cpu", "--fail-above", "5%"),

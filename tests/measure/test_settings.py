@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.settings import Settings, as_arguments, option
+from ridgeline.settings import Settings, option
 
 NAMES = "sgd, momentum, nesterov, adam, adamw, adamax, nadam, radam, rmsprop, adagrad, adadelta, "
 
@@ -97,25 +97,3 @@ def test_the_option_behind_a_field() -> None:
     assert [option(name) for name in ("lr", "warmup_iters", "energy_time_s")] == [
         "--lr", "--warmup-iters", "--energy-time",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("--channels-last gives faster kernels", "channels_last=True gives faster kernels"),
-        ("--precision tf32 or --precision amp (amp: 4 ms)",
-         'precision="tf32" or precision="amp" (amp: 4 ms)'),
-        ("--compile-mode reduce-overhead, which", 'compile="reduce-overhead", which'),
-        ("try `ridgeline run … --workers 2 --pin-memory`", "try `workers=2 pin_memory=True`"),
-        ("longer with `ridgeline run … --energy-time 12`", "longer with `energy_time_s=12`"),
-        ("--no-augment has no effect", "augment=False has no effect"),
-        ("a smaller --batch-size, --precision amp, or `ridgeline run … --find-max-batch`",
-         'a smaller batch_size, precision="amp", or `ridgeline.max_batch`'),
-        ("see with `ridgeline run … --repeats 3` how", "see with `3 measurements` how"),
-        ("again (--remeasure)", "again (remeasure=True)"),
-        ("--backend cpu runs on the CPU", 'backend="cpu" runs on the CPU'),
-        ("`ncu --nvtx-include x` and -- python", "`ncu --nvtx-include x` and -- python"),
-    ],
-)  # fmt: skip
-def test_options_as_arguments_of_the_python_functions(text: str, says: str) -> None:
-    assert as_arguments(text) == says

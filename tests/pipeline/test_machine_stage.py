@@ -50,23 +50,11 @@ def test_measured_once_then_kept(tmp_path: Path, measured: list[bool]) -> None:
     assert (first.is_cached, again.is_cached) == (False, True)
     assert first.name == again.name == Passports(tmp_path).names()[0]
     assert again.note.startswith("kept from ")
-    assert measured == [True]
-
-
-def test_a_quick_passport_is_not_enough_for_a_thorough_analysis(
-    tmp_path: Path, measured: list[bool]
-) -> None:
-    machine_task(task(tmp_path), lambda what: None)
-    machine_task(task(tmp_path, quick=False), lambda what: None)
-    machine_task(task(tmp_path), lambda what: None)  # a thorough one will do for a quick look
-    assert measured == [True, False]
-
-
-def test_remeasure(tmp_path: Path, measured: list[bool]) -> None:
-    machine_task(task(tmp_path), lambda what: None)
-    found = machine_task(task(tmp_path, remeasure=True), lambda what: None)
-    assert not found.is_cached
-    assert measured == [True, True]
+    # a quick passport is not enough for a thorough analysis, which will do for a quick look
+    assert not machine_task(task(tmp_path, quick=False), lambda what: None).is_cached
+    assert machine_task(task(tmp_path), lambda what: None).is_cached
+    assert not machine_task(task(tmp_path, remeasure=True), lambda what: None).is_cached
+    assert measured == [True, False, True]
 
 
 def test_another_machine_of_this_name_is_left_alone(tmp_path: Path, measured: list[bool]) -> None:

@@ -56,32 +56,33 @@ def analyze(
     selection = work.select(step, label=label, repeats=repeats, layers=True)
     from ridgeline.cli.interrupts import import_figures, import_tables, interrupts_raised
     from ridgeline.cli.progress import progress_bar
-    from ridgeline.pipeline.analyze import Analysis, AnalyzeRequest
-    from ridgeline.pipeline.cases import Executor
+    from ridgeline.pipeline.analyze import Analysis, find_device, run_stages
+    from ridgeline.pipeline.cases import CaseRunner, Executor
     from ridgeline.store import ResultsFolder
 
-    analysis = Analysis(
-        request=AnalyzeRequest(
-            selection=selection,
-            is_quick=quick,
-            with_counters=counters,
-            remeasure=remeasure,
-            title=title,
-            notebook=notebook,
-        ),
+    runner = CaseRunner(
         results=ResultsFolder(output.results),
         executor=Executor(in_process=in_process),
         reraises=output.debug,
         on_failure_log=messages.logs_if(output.debug),
     )
+    analysis = Analysis(
+        selection=selection,
+        runner=runner,
+        is_quick=quick,
+        with_counters=counters,
+        remeasure=remeasure,
+        title=title,
+        notebook=notebook,
+    )
     try:
         with interrupts_raised():
-            analysis.find_device()
+            find_device(analysis)
             import_tables()
             import_figures()
             expected_s = analysis.expected_s
             with progress_bar(expected_s, quiet=output.quiet, in_seconds=True) as progress:
-                analysis.run(progress)
+                run_stages(analysis, progress)
             _show(analysis, output)
     except KeyboardInterrupt:
         _end_interrupted(analysis)
@@ -90,6 +91,7 @@ def analyze(
 def _show(analysis: Analysis, output: Output) -> None:
     """The answer, and the exit code with the reason where nothing came of it."""
     from ridgeline.cli import show_study
+    from ridgeline.pipeline.analyze import check_report
 
     if output.as_json:
         messages.print_json(show_study.analysis_to_json(analysis))
@@ -100,7 +102,7 @@ def _show(analysis: Analysis, output: Output) -> None:
     if runner.failed or not runner.completed:
         messages.show_failed(runner.failed)
         sys.exit(messages.SOME_FAILED)
-    analysis.check()
+    check_report(analysis)
 
 
 def _end_interrupted(analysis: Analysis) -> None:
@@ -111,5 +113,5 @@ def _end_interrupted(analysis: Analysis) -> None:
     if not kept:
         messages.end_interrupted()
     with suppress(KeyboardInterrupt), interrupts_later():
-        write_views(analysis.results)
+        write_views(analysis.runner.results)
     messages.end_interrupted(f"; runs kept: {kept}; `ridgeline report` tells about them")

@@ -86,7 +86,5 @@ def _print_outcome(outcome: ImportOutcome, label: str | None, output: Output) ->
     for one in () if output.as_json else captures:  # which has them
         messages.show_notes(f"{name_files(one)}: {text}" for text in one.warnings)
     if not output.quiet:
-        for names, run_id in outcome.duplicates:
-            messages.show_notes([f"{names}: already stored as {run_id}; stored again"])
         for path in outcome.paths:
             messages.show_message(plain_text(f"wrote {path}"))

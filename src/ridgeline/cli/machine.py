@@ -61,7 +61,7 @@ def measure(
     About a minute on a GPU and two on a CPU. No clock or power setting is changed.
     """
     from ridgeline.machine.measure import choose_devices, count_steps
-    from ridgeline.pipeline.measure_passport import measure_passport
+    from ridgeline.pipeline.machine import measure_passport
 
     devices = choose_devices(device or [])
     with progress_bar(count_steps(devices, quick=quick), quiet=output.quiet) as progress:
@@ -117,7 +117,7 @@ def show(
 ) -> None:
     """Show a passport: its ceilings, and the roofs drawn as a picture."""
     from ridgeline.machine.datasheets import datasheet_for
-    from ridgeline.pipeline.measure_passport import draw_passport
+    from ridgeline.pipeline.machine import draw_passport
 
     passports = Passports(results)
     is_stored = name in passports.names() or name.endswith(".json")
@@ -221,7 +221,7 @@ def import_passport(
     debug: Debug = False,
 ) -> None:
     """Take a passport from a file into the results folder."""
-    from ridgeline.pipeline.measure_passport import check_passport_name
+    from ridgeline.pipeline.machine import check_passport_name
 
     passport = read_passport(file)
     renamed = replace(passport, name=check_passport_name(name or passport.name))

@@ -251,16 +251,17 @@ class StoredRuns(Group):
         from ridgeline.cli.progress import progress_bar
 
         import_tables()
-        from ridgeline.pipeline.study import StudyRequest, read_chosen
+        from ridgeline.pipeline.outputs import read_chosen
 
-        chosen = {**vars(self), "names": tuple(self.names or ())}
-        request = StudyRequest(results=output.results, label=label, **chosen)
+        chosen: dict[str, Any] = {**vars(self), "names": tuple(self.names or ())}
 
         @contextmanager
         def counting_bar(total: int) -> Iterator[Callable[[str], None]]:
             with progress_bar(total, quiet=output.quiet, first="counting") as progress:
                 yield progress.start
 
-        study, problems = read_chosen(request, counting_bar)
+        study, problems = read_chosen(
+            output.results, label=label, counting_bar=counting_bar, **chosen
+        )
         show_notes([*problems, *study.problems, *study.remarks])
         return study

@@ -66,7 +66,7 @@ class MeasureResult:
 
     @property
     def warnings(self) -> list[str]:
-        """What to know about the numbers; advice names arguments of `ridgeline.measure`."""
+        """What to know about the numbers."""
         return [as_arguments(text) for text in self.result.warnings]
 
     @property

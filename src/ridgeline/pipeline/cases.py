@@ -1,16 +1,24 @@
-"""The runner of cases: each is measured, in its own process or in this one, and stored at once.
+"""Cases and their runner: each is measured, in its own process or in this one, and stored at once.
+
+    runner = CaseRunner(results=ResultsFolder(Path("results")))
+    runner.run(Case(spec=spec, settings=settings, label="matrix") for spec, settings in matrix)
+    runner.completed, runner.failed, runner.errors
 
 A case that crashes is a failed run, an input that is wrong is noted, and the next case goes on. An
-interrupt leaves what is stored in the results folder, and in the runner's lists.
+interrupt leaves what is stored in the results folder, and in the runner's lists. The settings of a
+case name its device. Cases may come from a generator: the next one is asked for when the one before
+it is stored. `run_selection` runs every combination of a `Selection`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from math import inf
 from typing import Any, Protocol
 
+from ridgeline.count.capacity import max_batch
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import Outcome, Work, attempt, run_isolated, stdout_to_stderr
 from ridgeline.measure.worker import (
@@ -20,15 +28,18 @@ from ridgeline.measure.worker import (
     check_task,
     ignore_message,
     measure_task,
+    memory_task,
     run_request,
 )
-from ridgeline.pipeline.max_batch import BatchSearch, LargestBatch
 from ridgeline.provenance import collect
 from ridgeline.records import Failure, RunResult, WorkloadSpec
 from ridgeline.settings import DEFAULT_BATCH, Settings
 from ridgeline.signals import interrupts_later
 from ridgeline.store import FailedRun, MeasuredRun, ResultsFolder, Run, run_label
 from ridgeline.workloads.sources import workload_spec
+
+SAFE_SHARE = 0.8  # of a CPU's free memory: torch and its workspaces need some, too
+WITHIN = 0.01  # of the largest batch: a try takes seconds
 
 
 class ProgressListener(Protocol):
@@ -44,12 +55,26 @@ class ProgressListener(Protocol):
         """So much of a part of it is done; a total of 0 is not known."""
 
 
-class NoProgress:
+class NoProgress(ProgressListener):
     """A listener that shows nothing."""
 
-    def expect(self, seconds: float) -> None: ...
-    def start(self, what: str, *, advance: bool = True) -> None: ...
-    def update(self, what: str, done: int, total: int) -> None: ...
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LargestBatch:
+    """The largest batch that fits, and how that was found."""
+
+    batch_size: int
+    is_counted: bool  # else it was tried
+    fails: int | None = None  # the smallest batch that was tried in vain
+    reason: str | None = None  # of its failure
+
+    def __str__(self) -> str:
+        if self.is_counted:
+            share = f"{100 * SAFE_SHARE:.0f} %"
+            return f"{self.batch_size} (counted, for {share} of the free memory; not tried)"
+        if self.fails is None:
+            return str(self.batch_size)
+        return f"{self.batch_size} (batch {self.fails} fails: {self.reason})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +112,7 @@ class Selection:
 
     def specs(self) -> tuple[WorkloadSpec, ...]:
         """One per model; the batch size is not used."""
-        return tuple(self.spec(model) for model in self.models)
-
-    def task(self, model: str, batch_size: int, settings: Settings) -> Task:
-        return Task(spec=self.spec(model, batch_size), settings=settings)
+        return tuple(self.spec(model) for model in dict.fromkeys(self.models))
 
     def cases(self, model: str, settings: Settings, batch_sizes: Iterable[int]) -> Iterator[Case]:
         """Each batch size, as often as it is to be repeated."""
@@ -120,13 +142,8 @@ class Executor:
         with self.in_this_process():
             return attempt(work, task, on_message)
 
-    @contextmanager
-    def in_this_process(self) -> Iterator[None]:
-        if self.keeps_stdout:
-            yield
-            return
-        with stdout_to_stderr():
-            yield
+    def in_this_process(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.keeps_stdout else stdout_to_stderr()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -140,9 +157,9 @@ class CaseRunner:
     reraises: bool = False  # what a case in this process raises, for debuggers and scripts
     work: Work[MeasuredCase] = measure_task
     on_result: Callable[[Case, RunResult], None] = lambda case, result: None  # before it is stored
-    on_failure_log: Callable[[str], None] = lambda log: None
-    runs: list[Run] = field(default_factory=list)
-    errors: list[RidgelineError] = field(default_factory=list)
+    on_failure_log: Callable[[str], None] = ignore_message
+    runs: list[Run] = field(default_factory=list)  # completed and failed ones, each stored
+    errors: list[RidgelineError] = field(default_factory=list)  # of inputs; nothing was run
 
     @property
     def completed(self) -> list[MeasuredRun]:
@@ -176,15 +193,14 @@ class CaseRunner:
             self.progress.expect(self.case_s)
         self.progress.start(case.name)
         outcome = self._measure(case)
-        if outcome.failure is not None and outcome.failure.is_input:
-            raise outcome.failure.error()
         largest = asdict(case.largest) if case.largest else None
-        if outcome.failure is not None:
-            self.on_failure_log(outcome.failure.log)
-            reason, hint = outcome.failure.reason, outcome.failure.hint
-            failure = Failure(reason=reason, hint=hint, max_batch=largest)
+        if (failed := outcome.failure) is not None:
+            if failed.is_input:
+                raise failed.error()
+            self.on_failure_log(failed.log)
+            failure = Failure(reason=failed.reason, hint=failed.hint, max_batch=largest)
             with interrupts_later():
-                self._store(case, failure, log=outcome.failure.log)
+                self._store(case, failure, log=failed.log)
             return
         measured = outcome.value()
         result = replace(measured.result, max_batch=largest)
@@ -208,9 +224,8 @@ class CaseRunner:
     ) -> None:
         request = run_request(case, label=case.label, repeat=case.repeat, digest=case.digest)
         label = run_label("run", case.spec.model, case.spec.batch_size, label=case.label)
-        backends = measured.backends if measured else {}
+        made = replace(collect(), backends=measured.backends if measured else {})
         tables = measured.tables if measured else {}
-        made = replace(collect(), backends=backends)
         try:
             run_id = self.results.save_run(label, request, result, made, tables=tables, log=log)
             self.runs.append(self.results.read_run(run_id))
@@ -233,50 +248,88 @@ def run_selection(
     for model in selection.models:
         for settings in selection.settings:
             with runner.note_errors():
-                if find_max_batch:
-                    runner.run(_largest_cases(selection, model, settings, runner, on_message))
-                else:
+                if not find_max_batch:
                     runner.run(selection.cases(model, settings, selection.batch_sizes))
+                    continue
+                largest = find_largest_batch(selection, model, settings, runner)
+                on_message(f"{model}, {settings.precision}: the largest batch is {largest}")
+                cases = selection.cases(model, settings, [largest.batch_size])
+                runner.run(replace(case, largest=largest) for case in cases)
 
 
 def check_models(selection: Selection, runner: CaseRunner) -> None:
     """Refuse what cannot be found now, rather than after hours with the others."""
     runner.progress.start("looking for the models", advance=False)
-    specs, wrong = [], list[RidgelineError]()
-    for model in dict.fromkeys(selection.models):
-        try:
-            specs.append(selection.spec(model, min(selection.batch_sizes, default=1)))
-        except RidgelineError as error:
-            wrong.append(error)
-    problems = runner.executor.do(check_task, tuple(specs), runner.on_message).value()
-    wrong += [RidgelineError(problem, hint=hint) for problem, hint in problems]
+    wrong = runner.executor.do(check_task, selection.specs(), runner.on_message).value()
     if len(wrong) == 1:
-        raise wrong[0]
+        raise RidgelineError(wrong[0][0], hint=wrong[0][1])
     if wrong:
-        lines = [f"{error.problem}: {error.hint}" for error in wrong]
+        lines = [f"{problem}: {hint}" for problem, hint in wrong]
         raise RidgelineError(
             "\n  ".join([f"{len(wrong)} models cannot be run, and none was measured", *lines]),
             hint="mend these names, or leave these models out",
         )
 
 
-def _largest_cases(
-    selection: Selection,
-    model: str,
-    settings: Settings,
-    runner: CaseRunner,
-    on_message: Callable[[str], None],
-) -> Iterator[Case]:
-    """The cases of the largest batch that fits."""
+# ---------------------------------------------------------------- the largest batch
 
-    def on_try(batch_size: int) -> None:
+
+def find_largest_batch(
+    selection: Selection, model: str, settings: Settings, runner: CaseRunner
+) -> LargestBatch:
+    """Tried out on a device with memory of its own, counted for a CPU.
+
+    Whatever makes a batch fail, it does not fit: libraries have limits of their own.
+    """
+    reasons: dict[int, str] = {}
+
+    def try_batch(batch_size: int) -> Outcome[tuple[int, int]]:
         runner.progress.start(f"{model}: does batch {batch_size} fit?", advance=False)
+        task = Task(spec=selection.spec(model, batch_size), settings=settings)
+        return runner.executor.do(memory_task, task, runner.on_message)
 
-    largest = BatchSearch(
-        task=lambda batch_size: selection.task(model, batch_size, settings),
-        do=lambda work, task: runner.executor.do(work, task, runner.on_message),
-        on_try=on_try,
-    ).find()
-    on_message(f"{model}, {settings.precision}: the largest batch is {largest}")
-    for case in selection.cases(model, settings, (largest.batch_size,)):
-        yield replace(case, largest=largest)
+    one_bytes, total_bytes = try_batch(1).value()
+    if not total_bytes:
+        return _count_largest_batch(selection.spec(model), settings, runner)
+
+    def peak_bytes(batch_size: int) -> float:
+        if batch_size == 1:
+            return one_bytes
+        outcome = try_batch(batch_size)
+        if outcome.failure is None:
+            return outcome.value()[0]
+        if outcome.failure.is_input:
+            raise outcome.failure.error()
+        reasons[batch_size] = outcome.failure.reason.split(". ")[0]
+        return inf
+
+    found = max_batch(peak_bytes, total_bytes, within=WITHIN)
+    fails = min(reasons, default=None)
+    reason = None if fails is None else reasons[fails]
+    return LargestBatch(batch_size=found, is_counted=False, fails=fails, reason=reason)
+
+
+def _count_largest_batch(
+    spec: WorkloadSpec, settings: Settings, runner: CaseRunner
+) -> LargestBatch:
+    """For a CPU: a batch that does not fit would make the system kill a process."""
+    import psutil
+
+    from ridgeline.count.counting import Settings as CountSettings
+    from ridgeline.count.counting import count_workload
+    from ridgeline.measure.backends import choose_backend
+    from ridgeline.measure.precision import choose_precision
+
+    counting = CountSettings(
+        mode=spec.mode,
+        precision=choose_precision(settings.precision, choose_backend(settings.backend)).used,
+        optimizer=settings.optimizer,
+        optimizer_options=settings.optimizer_options,
+    )
+
+    def peak_bytes(batch_size: int) -> int:
+        runner.progress.start(f"{spec.model}: does batch {batch_size} fit?", advance=False)
+        return count_workload(replace(spec, batch_size=batch_size), counting).memory.peak_bytes
+
+    free_bytes = int(SAFE_SHARE * psutil.virtual_memory().available)
+    return LargestBatch(batch_size=max_batch(peak_bytes, free_bytes), is_counted=True)

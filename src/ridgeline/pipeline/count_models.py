@@ -1,11 +1,12 @@
-"""`ridgeline count`: every model at every batch size, how it grows, and what fits into memory."""
+"""Counts: of `ridgeline count`, of runs that nobody counted yet, and to choose a batch size."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ridgeline.count.capacity import max_batch
 from ridgeline.count.growth import BATCHES, SIZES_TRIED, Growth
@@ -13,18 +14,26 @@ from ridgeline.count.growth import growth as find_growth
 from ridgeline.count.result import CountResult
 from ridgeline.count.settings import Settings
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.worker import torch_needed
-from ridgeline.onnx.compare import SEQUENCE, OnnxComparison, check_comparable, compare_with_onnx
+from ridgeline.measure.worker import ignore_message, torch_needed
+from ridgeline.onnx.compare import OnnxComparison, check_comparable, compare_with_onnx
+from ridgeline.pipeline.cases import Selection
 from ridgeline.records import CountRequest, WorkloadSpec
-from ridgeline.store import ResultsFolder
-from ridgeline.workloads.sources import file_digest, is_onnx
+from ridgeline.store import MeasuredRun, ResultsFolder, run_label
+from ridgeline.workloads.sources import file_digest, is_file, is_onnx
+
+if TYPE_CHECKING:
+    from ridgeline.measure.backends import Backend
 
 OnProgress = Callable[[str], None]
+Counter = Callable[[WorkloadSpec, Settings], CountResult]
+LARGEST = {"cpu": 8, "cuda": 64, "mps": 32}  # a processor is full with few samples
+LONGEST_STEP_S = 0.5  # at the roof; real steps take longer
+SAFE_SHARE = 0.7  # of the memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountOptions:
-    """What to count, at which sizes, and what else to find out."""
+    """What `ridgeline count` counts, at which sizes, and what else it finds out."""
 
     models: tuple[str, ...]
     batch_sizes: tuple[int, ...] | None = None  # None: 1, and what an ONNX file says
@@ -89,46 +98,31 @@ def check_options(options: CountOptions) -> None:
             hint="for example: ridgeline count resnet50; --list shows all names",
         )
     _ = options.settings  # refuses an unknown mode, precision or optimizer
-    if options.compare_onnx is not None:
-        _check_comparison(options, options.compare_onnx)
     files = [model for model in options.models if is_onnx(model)]
-    if files:
-        _check_file_options(options, files[0])
-    elif options.dims and options.compare_onnx is None:
+    if options.compare_onnx is not None:
+        if len(options.models) != 1 or files:
+            raise RidgelineError(
+                "--compare-onnx compares one PyTorch model with its file",
+                hint="for example: ridgeline count resnet50 --compare-onnx resnet50.onnx",
+            )
+        check_comparable(options.compare_onnx, mode=options.mode, precision=options.precision)
+    elif options.dims and not files:
         raise RidgelineError(
             "--dim is for .onnx files",
             hint="PyTorch models take --batch-size, --input-size and --seq-len",
         )
-
-
-def _check_comparison(options: CountOptions, file: Path) -> None:
-    if len(options.models) != 1 or is_onnx(options.models[0]):
-        raise RidgelineError(
-            "--compare-onnx compares one PyTorch model with its file",
-            hint="for example: ridgeline count resnet50 --compare-onnx resnet50.onnx",
-        )
-    check_comparable(file, mode=options.mode, precision=options.precision)
-    length = options.dims.get(SEQUENCE, options.seq_len)
-    if options.seq_len is not None and length != options.seq_len:
-        raise RidgelineError(
-            f"--seq-len {options.seq_len} and --dim {SEQUENCE}={length} name the same dimension",
-            hint="give one of them",
-        )
-
-
-def _check_file_options(options: CountOptions, file: str) -> None:
-    """Refuse options that mean nothing for an ONNX file."""
-    sizes = "the file has its own; open dimensions are given as --dim NAME=N"
     meaningless = {
-        "--input-size": (options.input_size is not None, sizes),
-        "--seq-len": (options.seq_len is not None, sizes),
-        "--config": (bool(options.config), "a file is as it was exported; export it again"),
-        "--precision": (options.precision != "fp32", "a file has the precision it was exported in"),
-        "--growth": (options.growth, "count several batches instead: -b 1,2,4"),
+        "--input-size": options.input_size is not None,
+        "--seq-len": options.seq_len is not None,
+        "--config": bool(options.config),
+        "--precision": options.precision != "fp32",
+        "--growth": options.growth,
     }
-    for option, (is_set, hint) in meaningless.items():
-        if is_set:
-            raise RidgelineError(f"{option} means nothing for {file}", hint=hint)
+    for name in (name for name, is_set in meaningless.items() if files and is_set):
+        raise RidgelineError(
+            f"{name} means nothing for {files[0]}",
+            hint="a file is as it was exported; its open dimensions are given as --dim NAME=N",
+        )
 
 
 def count_models(options: CountOptions, on_progress: OnProgress) -> CountOutcome:
@@ -163,8 +157,13 @@ def _count_model(
         outcome.growths[model] = find_growth(
             options.spec(model), options.settings, progress=lambda: on_progress(f"{model}, growth")
         )
+
+    def peak_bytes(batch_size: int) -> int:
+        on_progress(f"{model}, does batch {batch_size} fit?")
+        return _count(options, model, batch_size).memory.peak_bytes
+
     if options.limit_bytes is not None:
-        outcome.max_batches[model] = _find_max_batch(options, model, on_progress)
+        outcome.max_batches[model] = max_batch(peak_bytes, options.limit_bytes)
 
 
 def _count(options: CountOptions, model: str, batch_size: int) -> CountResult:
@@ -184,40 +183,214 @@ def _count(options: CountOptions, model: str, batch_size: int) -> CountResult:
     return count_workload(options.spec(model, batch_size), options.settings)
 
 
-def _find_max_batch(options: CountOptions, model: str, on_progress: OnProgress) -> int:
-    def peak_bytes(batch_size: int) -> int:
-        on_progress(f"{model}, does batch {batch_size} fit?")
-        return _count(options, model, batch_size).memory.peak_bytes
-
-    return max_batch(peak_bytes, options.limit_bytes or 0)
-
-
 def save_counts(options: CountOptions, outcome: CountOutcome, folder: Path) -> list[Path]:
     """Store each count as a run, with what it takes to count the same again."""
-    from ridgeline.provenance import collect
-
-    store = ResultsFolder(folder)
-    made = collect()
+    results = ResultsFolder(folder)
     paths = []
     for result in outcome.results:
         request = CountRequest(
-            model=result.model,
-            batch_size=result.batch_size,
-            mode=result.mode,
-            precision=result.precision,
-            optimizer=result.optimizer,
+            **vars(options.spec(result.model, result.batch_size)),
             digest=file_digest(result.model),
-            input_size=options.input_size,
-            seq_len=options.seq_len,
-            config=options.config,
             causal=options.causal,
         )
-        run_id = store.save_run(
-            f"count-{result.model}-bs{result.batch_size}",
-            request,
-            {"provenance": "static", **result.to_dict()},
-            made,
-            tables={"ops": result.ops, "layers": result.layers()},
-        )
-        paths.append(store.runs_path / run_id)
+        run_id = _save_count(results, request, result)
+        paths.append(results.runs_path / run_id)
     return paths
+
+
+def _save_count(results: ResultsFolder, request: CountRequest, result: CountResult) -> str:
+    from ridgeline.provenance import collect
+
+    return results.save_run(
+        run_label("count", request.model, request.batch_size),
+        replace(request, mode=result.mode, precision=result.precision, optimizer=result.optimizer),
+        {"provenance": "static", **result.to_dict()},
+        collect(),
+        tables={"ops": result.ops, "layers": result.layers()},
+    )
+
+
+# ---------------------------------------------------------------- of runs that are stored
+
+
+def count_missing(
+    results: ResultsFolder,
+    run_ids: Sequence[str] | None = None,
+    on_progress: OnProgress = ignore_message,
+    *,
+    with_files: bool = False,
+) -> tuple[int, list[str]]:
+    """Count what runs did and nobody has counted; how many, and what went wrong.
+
+    Counting a network from a Python file runs that file, and a results folder may be somebody
+    else's: that is done only if asked for, and if the file is still the one that was run.
+    """
+    from ridgeline.report.stored import uncounted
+
+    problems: list[str] = []
+    done = 0
+    for run in uncounted(results.index(), run_ids):
+        request = run.request
+        on_progress(f"{request.model}, batch {request.batch_size}")
+        try:
+            _check_countable(run, with_files=with_files)
+            needed = CountRequest(
+                **vars(request.workload),
+                digest=request.digest,
+                precision=run.result.precision,
+                optimizer=request.optimizer,
+            )
+            _count_request(results, needed)
+            done += 1
+        except RidgelineError as error:
+            problems.append(f"{request.model} was not counted: {error.problem}")
+    return done, list(dict.fromkeys(problems))
+
+
+def count_run_task(task: tuple[Path, str], send: OnProgress) -> list[str]:
+    """Count what one run did, in a process of its own; what went wrong."""
+    results, run_id = task
+    return count_missing(ResultsFolder(results), [run_id], with_files=True)[1]
+
+
+def _check_countable(run: MeasuredRun, *, with_files: bool) -> None:
+    """Refuse a run whose model is left alone."""
+    model, reason = run.request.model, ""
+    if run.result.source == "object":
+        reason = "it was a module of a Python program, which ridgeline.analyze counts"
+    elif is_file(model) and not with_files:
+        reason = "that would run its file; --count does, if you trust this folder"
+    elif is_file(model) and file_digest(model) != run.request.digest:
+        reason = "its file has changed since it was run, or is not here"
+    if reason:
+        raise RidgelineError(reason, hint="")
+
+
+def _count_request(
+    results: ResultsFolder, request: CountRequest, counter: Counter | None = None
+) -> None:
+    """Count one configuration and store it."""
+    from ridgeline.count.counting import count_workload
+
+    settings = Settings(
+        mode=request.mode, precision=request.precision, optimizer=request.optimizer or "sgd"
+    )
+    _save_count(results, request, (counter or count_workload)(request.workload, settings))
+
+
+# ---------------------------------------------------------------- before an analysis runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountTask:
+    """What to count before anything runs, for a process of its own."""
+
+    results: Path
+    selection: Selection  # without batch sizes, they are chosen
+    machine: str | None = None  # the passport of this machine
+    is_quick: bool = False
+    digest: str | None = None  # of a module in this process …
+    counter: Counter | None = None  # … and what counts it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountAnswer:
+    """The batches of each model, and what went wrong with counting."""
+
+    batch_sizes: dict[str, tuple[int, ...]]
+    counted: int
+    problems: tuple[str, ...]
+
+
+def count_task(task: CountTask, send: OnProgress) -> CountAnswer:
+    """Choose batch sizes where none is named, count every configuration and store it."""
+    from ridgeline.measure.backends import choose_backend
+    from ridgeline.measure.precision import choose_precision
+    from ridgeline.report.stored import count_key, stored_counts
+
+    selection = task.selection
+    first = selection.settings[0]
+    backend = choose_backend(first.backend, first.device)
+    used = sorted({choose_precision(one.precision, backend).used for one in selection.settings})
+    results = ResultsFolder(task.results)
+    known = set(stored_counts(results.index()))
+    chosen: dict[str, tuple[int, ...]] = {}
+    problems: list[str] = []
+    counted = 0
+    for spec in selection.specs():
+        chosen[spec.model] = selection.batch_sizes or (1,)
+        digest = task.digest or file_digest(spec.model)
+        request = CountRequest(**vars(spec), digest=digest, optimizer=first.optimizer)
+        try:
+            if not selection.batch_sizes:
+                chosen[spec.model] = _choose_batches(task, spec, backend)
+            for batch_size, precision in product(chosen[spec.model], used):
+                send(f"{spec.model}, batch {batch_size}")
+                sized = replace(request, batch_size=batch_size, precision=precision)
+                if (key := count_key(sized, precision)) not in known:
+                    _count_request(results, sized, task.counter)
+                    known.add(key)
+                    counted += 1
+        except RidgelineError as error:
+            problems.append(f"{spec.model} was not counted: {error.problem}")
+    return CountAnswer(batch_sizes=chosen, counted=counted, problems=tuple(problems))
+
+
+def _choose_batches(task: CountTask, spec: WorkloadSpec, backend: Backend) -> tuple[int, ...]:
+    """A batch size that suits the device, and a quarter of it, to see how things move."""
+    from ridgeline.count.counting import count_workload
+
+    first = task.selection.settings[0]
+    settings = Settings(mode=spec.mode, optimizer=first.optimizer)
+    device = f"cuda:{first.device}" if backend.kind == "cuda" else backend.kind
+    flops_per_s, memory_bytes = limits(ResultsFolder(task.results), task.machine, device)
+
+    def need(batch_size: int) -> tuple[float, float]:
+        result = count_workload(replace(spec, batch_size=batch_size), settings)
+        return result.total.flops, result.memory.peak_bytes
+
+    batch = choose_batch(
+        need, kind=backend.kind, flops_per_s=flops_per_s, memory_bytes=memory_bytes
+    )
+    return (batch,) if task.is_quick or batch < 4 else (batch // 4, batch)
+
+
+def choose_batch(
+    need: Callable[[int], tuple[float, float]],
+    *,
+    kind: str,
+    flops_per_s: float | None,
+    memory_bytes: float | None,
+) -> int:
+    """The largest power of two whose step fits the memory and does not take too long.
+
+    `need` has the FLOPs and the peak bytes of a step of a batch.
+    """
+    batch = LARGEST.get(kind, 8)
+    while batch > 1:
+        flops, peak_bytes = need(batch)
+        fits = memory_bytes is None or peak_bytes <= SAFE_SHARE * memory_bytes
+        is_short = flops_per_s is None or flops / flops_per_s <= LONGEST_STEP_S
+        if fits and is_short:
+            break
+        batch //= 2
+    return batch
+
+
+def limits(
+    results: ResultsFolder, machine: str | None, device: str
+) -> tuple[float | None, float | None]:
+    """FLOP/s in fp32 and memory of a device, as far as this machine's passport tells."""
+    import psutil
+
+    from ridgeline.machine.passport import Passports
+    from ridgeline.roofline.roofs import measured_roofs
+
+    memory = float(psutil.virtual_memory().available) if device == "cpu" else None
+    if machine is None:
+        return None, memory
+    passport = Passports(results.path).read(machine)
+    gpu = passport.description.find_gpu(device)
+    size = gpu.memory_bytes if gpu else None
+    peak = measured_roofs(passport, device).peak("fp32", "matrix")
+    return peak, memory or (float(size) if size else None)

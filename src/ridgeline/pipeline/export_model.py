@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.isolation import Failure, run_isolated, stdout_to_stderr
+from ridgeline.measure.isolation import run_isolated, stdout_to_stderr
 from ridgeline.measure.worker import torch_needed
 from ridgeline.onnx.export import (
     Exported,
@@ -20,6 +19,7 @@ from ridgeline.records import WorkloadSpec
 from ridgeline.workloads.sources import ONNX_ENDING, is_onnx
 
 STEPS = 8  # of which `on_progress` hears when all goes well
+ExportTask = tuple[WorkloadSpec, ExportSettings, Path]  # the path is that of the draft
 
 
 def default_path(model: str) -> Path:
@@ -50,36 +50,23 @@ def export_model(
 ) -> Exported:
     """Write and check the file. There is a whole one afterwards or none, whatever happens."""
     with destination(path, force=force) as target:
-        task = ExportTask(spec=spec, settings=settings, draft=target.draft)
+        task = (spec, settings, target.draft)
         if in_process:
             with torch_needed(), stdout_to_stderr():
                 exported = run_export_task(task, on_progress)
         else:
             outcome = run_isolated(run_export_task, task, on_progress)
-            if outcome.failure is not None:
-                raise _explain(spec.model, outcome.failure)
+            if (failure := outcome.failure) is not None and not failure.is_input:
+                raise RidgelineError(
+                    f"{spec.model} cannot be exported: {failure.reason}",
+                    hint="the weights are needed twice: try a smaller model, --batch-size or"
+                    " --no-check"
+                    if failure.is_out_of_memory
+                    else "--debug shows where it happened",
+                )
             exported = outcome.value()
         target.commit()
     return exported.at(path)
-
-
-def _explain(model: str, failure: Failure) -> RidgelineError:
-    if failure.is_input:
-        return failure.error()
-    if failure.is_out_of_memory:
-        hint = "the weights are needed twice: try a smaller model, --batch-size or --no-check"
-    else:
-        hint = "--debug shows where it happened"
-    return RidgelineError(f"{model} cannot be exported: {failure.reason}", hint=hint)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportTask:
-    """A model by name, and where its file is written; for a process of its own."""
-
-    spec: WorkloadSpec
-    settings: ExportSettings
-    draft: Path
 
 
 def run_export_task(task: ExportTask, on_progress: Callable[[str], None]) -> Exported:
@@ -88,4 +75,5 @@ def run_export_task(task: ExportTask, on_progress: Callable[[str], None]) -> Exp
     from ridgeline.onnx.export.checked import export_model as export_and_check
     from ridgeline.onnx.export.model_inputs import model_by_name
 
-    return export_and_check(model_by_name(task.spec), task.settings, task.draft, on_progress)
+    spec, settings, draft = task
+    return export_and_check(model_by_name(spec), settings, draft, on_progress)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from ridgeline.captures.capture import Capture, files_of, store_capture, sums
+from ridgeline.captures.capture import Capture, files_of, store_capture
 from ridgeline.captures.read import join_captures, read_part
 from ridgeline.errors import RidgelineError
-from ridgeline.report.stored import file_names
 from ridgeline.signals import interrupts_later
 from ridgeline.store import ResultsFolder
 
@@ -27,7 +26,6 @@ class ImportOutcome:
 
     captures: list[Capture] = field(default_factory=list)
     errors: list[RidgelineError] = field(default_factory=list)  # of the other files
-    duplicates: list[tuple[str, str]] = field(default_factory=list)  # files, and the run with them
     paths: list[Path] = field(default_factory=list)
     is_interrupted: bool = False
 
@@ -45,38 +43,17 @@ def import_captures(
             errors.append(error)
     captures, refusals = join_captures(parts)
     outcome = ImportOutcome(captures, errors + refusals)
-    if results is not None:
-        outcome.duplicates = _find_duplicates(results, captures)
-        try:
-            with interrupts_later():
-                for capture in captures:
-                    outcome.paths.append(store_capture(results, capture, label=label).path)
-        except KeyboardInterrupt:
-            outcome.is_interrupted = True
+    if results is None:
+        return outcome
+    try:
+        with interrupts_later():
+            for capture in captures:
+                outcome.paths.append(store_capture(results, capture, label=label).path)
+    except KeyboardInterrupt:
+        outcome.is_interrupted = True
     return outcome
 
 
 def name_files(capture: Capture) -> str:
     """The names of its files, without their folders."""
     return " + ".join(Path(file).name for file in files_of(capture))
-
-
-def _find_duplicates(results: ResultsFolder, captures: list[Capture]) -> list[tuple[str, str]]:
-    """Files of captures that are stored already, and the run that has them.
-
-    No digest of a file is stored: files of the same name and with the same totals are the same.
-    """
-    stored = {
-        (file_names(run), _sort(run.result.totals), run.result.kernel_time_s, run.result.launches):
-            run.run_id
-        for run in results.index().captures
-    }  # fmt: skip
-    keys = [
-        (name_files(capture), _sort(sums(capture.kernels)), capture.kernel_time_s, capture.launches)
-        for capture in captures
-    ]
-    return [(key[0], stored[key]) for key in keys if key in stored]
-
-
-def _sort(totals: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple(sorted(totals.items()))

@@ -1,46 +1,42 @@
-"""The ceilings of the machine that runs this: measured once, then kept and looked at again."""
+"""The ceilings of the machine that runs this: measured for an analysis, or anew as a passport."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.compare import another_machine
-from ridgeline.machine.describe import Description
+from ridgeline.machine.compare import another_device, another_machine, check_drift, drift
+from ridgeline.machine.describe import Description, describe, machine_name
+from ridgeline.machine.measure import choose_devices, measure_machine
 from ridgeline.machine.passport import Passport, Passports
-from ridgeline.records import WorkloadSpec
+from ridgeline.measure.worker import torch_needed
+from ridgeline.pipeline.cases import Selection
+from ridgeline.provenance import collect
+from ridgeline.store import ResultsFolder
 
 OnProgress = Callable[[str], None]
 NOISY = 0.25  # a roof that moved by so much while it was measured says little
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceTask:
-    """What will be run where, to be checked in a process of its own."""
-
-    specs: tuple[WorkloadSpec, ...]
-    backend: str
-    device: int
-    precisions: tuple[str, ...]
-
-
-def device_task(task: DeviceTask, send: OnProgress) -> str:
+def device_task(selection: Selection, send: OnProgress) -> str:
     """The device that will be used: `cpu`, `cuda:0`, `mps`; an error if a model is not known."""
-    from ridgeline.measure.worker import torch_needed
-
     with torch_needed():
         from ridgeline.measure.backends import choose_backend
         from ridgeline.measure.precision import choose_precision
         from ridgeline.workloads import resolve
 
-    backend = choose_backend(task.backend, task.device)
-    for precision in task.precisions:
-        choose_precision(precision, backend)
-    for spec in task.specs:
+    first = selection.settings[0]
+    backend = choose_backend(first.backend, first.device)
+    for settings in selection.settings:
+        choose_precision(settings.precision, backend)
+    for spec in selection.specs():
         resolve(spec)
-    return f"cuda:{task.device}" if backend.kind == "cuda" else backend.kind
+    return f"cuda:{first.device}" if backend.kind == "cuda" else backend.kind
+
+
+# ---------------------------------------------------------------- for an analysis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,19 +60,17 @@ class MachineAnswer:
 
 def machine_task(task: MachineTask, send: OnProgress) -> MachineAnswer:
     """Find the passport of this machine, or measure it; a look tells whether the old one holds."""
-    from ridgeline.machine.compare import check_drift
-    from ridgeline.machine.describe import describe, machine_name
-
     description = describe()
     passports = Passports(task.results)
     name = passport_name(machine_name(description), description, task.device)
     before = None if task.remeasure else _find_passport(passports, name, task, description)
     if before is not None:
-        drift = check_drift(before, task.device)
-        note = f"kept from {before.measured_at[:10]}" + (f"; {drift}" if drift is not None else "")
+        moved = check_drift(before, task.device)
+        note = f"kept from {before.measured_at[:10]}" + (f"; {moved}" if moved is not None else "")
         return MachineAnswer(name=before.name, is_cached=True, note=note)
     name = _free_name(passports, name, description)
-    passport = _measure(name, task, description, send)
+    devices = choose_devices([task.device])
+    passport = _measure(name, devices, description, send, quick=task.quick)
     passports.write(passport)
     note = f"{len(passport.ceilings)} ceilings measured" + (", quickly" if task.quick else "")
     if passport.noise > NOISY:
@@ -102,15 +96,10 @@ def _find_passport(
 ) -> Passport | None:
     """A passport of this very machine with ceilings of the device, as thorough as is asked."""
     for known in passports.names():
-        if not known.startswith(name):
+        passport = _read_own(passports, known, description) if known.startswith(name) else None
+        if passport is None or not any(c.device == task.device for c in passport.ceilings):
             continue
-        try:
-            passport = passports.read(known)
-        except RidgelineError:
-            continue
-        has_device = any(c.device == task.device for c in passport.ceilings)
-        is_same = another_machine(passport.description, description) is None
-        if has_device and is_same and (task.quick or not passport.is_quick):
+        if task.quick or not passport.is_quick:
             return passport
     return None
 
@@ -118,27 +107,116 @@ def _find_passport(
 def _free_name(passports: Passports, name: str, description: Description) -> str:
     """Never the name of another machine's passport, nor of one that cannot be read."""
     free, number = name, 2
-    while free in passports.names():
-        try:
-            if another_machine(passports.read(free).description, description) is None:
-                return free
-        except RidgelineError:
-            pass
+    while free in passports.names() and _read_own(passports, free, description) is None:
         free, number = f"{name}-{number}", number + 1
     return free
 
 
-def _measure(name: str, task: MachineTask, description: Description, send: OnProgress) -> Passport:
-    from ridgeline.machine.measure import choose_devices, measure_machine
-    from ridgeline.provenance import collect
+def _read_own(passports: Passports, name: str, description: Description) -> Passport | None:
+    """A passport, if it can be read and is of this machine."""
+    try:
+        passport = passports.read(name)
+    except RidgelineError:
+        return None
+    return None if another_machine(passport.description, description) else passport
 
-    where = collect()
+
+def _measure(
+    name: str,
+    devices: Sequence[str],
+    description: Description,
+    on_progress: OnProgress,
+    *,
+    quick: bool,
+) -> Passport:
+    made = collect()
     return measure_machine(
         name,
-        choose_devices([task.device]),
-        quick=task.quick,
-        progress=send,
+        list(devices),
+        quick=quick,
+        progress=on_progress,
         description=description,
-        provenance=where,
-        measured_at=where.time,
+        provenance=made,
+        measured_at=made.time,
     )
+
+
+# ---------------------------------------------------------------- for `ridgeline machine`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPassport:
+    """A new passport, its file, and what changed since the one that it replaces."""
+
+    passport: Passport
+    path: Path
+    changes: tuple[str, ...]
+
+
+def measure_passport(
+    devices: Sequence[str],
+    results: Path,
+    *,
+    name: str | None = None,
+    quick: bool = False,
+    on_progress: OnProgress = lambda what: None,
+) -> StoredPassport:
+    """Measure the devices and store the passport; what would refuse it is checked before."""
+    description = describe()
+    passports = Passports(results)
+    called = check_passport_name(name) if name else machine_name(description)
+    before = _read_earlier(passports, called, description)
+    ResultsFolder(results).check_writable()
+    passport = _measure(called, devices, description, on_progress, quick=quick)
+    changes = [] if before is None else drift(before, passport)
+    other = before and another_device(before.description, passport.description)
+    return StoredPassport(
+        passport=passport,
+        path=passports.write(passport),
+        changes=tuple([other, *changes] if other else changes),
+    )
+
+
+def check_passport_name(name: str) -> str:
+    """The name, if a file can have it."""
+    if not name or not all(c.isalnum() or c in "._-" for c in name) or name.startswith("."):
+        raise RidgelineError(
+            f"{name!r} cannot be the name of a passport",
+            hint="use letters, digits, '.', '_' and '-'",
+        )
+    return name
+
+
+def _read_earlier(passports: Passports, name: str, description: Description) -> Passport | None:
+    """The passport that will be replaced; one of another machine is not."""
+    if name not in passports.names():
+        return None
+    hint = "keep this one under another name: --name NAME"
+    try:
+        before = passports.read(name)
+    except RidgelineError as error:  # its own hint is to measure again, which would end here
+        raise RidgelineError(error.problem, hint=hint) from error
+    other = another_machine(before.description, description)
+    if other is not None:
+        problem = f"{passports.path(name)} is the passport of another machine ({other})"
+        raise RidgelineError(problem, hint=hint)
+    return before
+
+
+def draw_passport(passport: Passport, path: Path) -> None:
+    """Draw the ceilings of its first device into a .png or .svg file."""
+    from ridgeline.machine.datasheets import find_published_roofs
+    from ridgeline.report.figures import write_machine
+    from ridgeline.roofline.roofs import datasheet_roofs, measured_roofs
+
+    if path.suffix not in (".png", ".svg"):
+        raise RidgelineError(f"{path} is no picture", hint="name a .png or .svg file")
+    device = passport.ceilings[0].device if passport.ceilings else ""
+    roofs = measured_roofs(passport, device)
+    if not roofs.compute or not roofs.bandwidth:
+        raise RidgelineError(
+            f"{passport.name} has no roofs to draw", hint="measure it: ridgeline machine measure"
+        )
+    entries = find_published_roofs(passport).get(device)
+    sheet = datasheet_roofs(entries, env=roofs.env, device=device) if entries else None
+    write_machine(roofs, sheet, path, title=f"{passport.name}, {passport.measured_at[:10]}")

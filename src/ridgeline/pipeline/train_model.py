@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ridgeline.errors import RidgelineError
 from ridgeline.measure.backends import Backend, choose_backend, mark_calls
 from ridgeline.measure.precision import Precision, choose_precision
 from ridgeline.measure.randomness import repeatable
@@ -17,9 +16,15 @@ from ridgeline.records import TrainRequest
 from ridgeline.store import DEFAULT_RESULTS, ResultsFolder
 from ridgeline.train import checkpoints
 from ridgeline.train.checkpoints import CheckpointFolder
-from ridgeline.train.loop import ProfiledStep, profile_one_step, train
 from ridgeline.train.records import EpochResult, StepProgress, TrainResult, TrainSettings
-from ridgeline.train.trainer import Trainer, explained, made_on
+from ridgeline.train.trainer import (
+    ProfiledStep,
+    Trainer,
+    explained,
+    made_on,
+    profile_one_step,
+    train,
+)
 from ridgeline.units import format_percent, format_time
 from ridgeline.workloads.cifar10 import ARCHIVE, Images, file_stem, load_cifar10, synthetic_images
 
@@ -159,7 +164,7 @@ def _prepare(options: TrainOptions, on_progress: OnProgress, *, is_saved: bool) 
     checkpoint = checkpoints.load(options.resume) if options.resume else None
     before = dict(checkpoint["settings"]) if checkpoint else {}
     backend = choose_backend(options.backend, options.device)
-    precision = _choose_precision(options, before, backend)
+    precision = choose_precision(options.precision or before.get("precision", "fp32"), backend)
     images = _load_images(options, before, on_progress)
     chosen = {
         **options.settings,
@@ -170,38 +175,24 @@ def _prepare(options: TrainOptions, on_progress: OnProgress, *, is_saved: bool) 
     }
     if options.resume:
         checkpoints.refuse_differences(options.resume, before, chosen)
-    settings = _make_settings({"deterministic": backend.kind == "cpu"} | before | chosen)
+    settings = TrainSettings(**{"deterministic": backend.kind == "cpu"} | before | chosen)
+    # checkpoints go where the resumed one is, unless there is --out-dir
+    earlier = options.resume.parent if options.resume else None
+    folder = options.out_dir or earlier or OUT_DIR
+    files = CheckpointFolder(folder=folder, name=file_stem(settings.model))
+    if is_saved:
+        goes_on = earlier is not None and folder.resolve() == earlier.resolve()
+        files.prepare(overwrite=options.overwrite or goes_on)
+        ResultsFolder(options.results).check_writable()
     return PreparedTraining(
         settings=settings,
         images=images,
         backend=backend,
         precision=precision,
-        files=_prepare_files(options, settings, is_saved=is_saved),
+        files=files,
         checkpoint=checkpoint,
-        warnings=(*precision.warnings, *_find_warnings(settings, checkpoint, backend)),
+        warnings=precision.warnings,
     )
-
-
-def _choose_precision(options: TrainOptions, before: dict[str, Any], backend: Backend) -> Precision:
-    """That of the options, else that of the checkpoint, which must be possible here."""
-    name = options.precision or before.get("precision", "fp32")
-    precision = choose_precision(name, backend)
-    if before and precision.warnings and options.precision is None:
-        raise RidgelineError(
-            f"{options.resume} was trained in {name}: {precision.warnings[0]}",
-            hint="go on with it where that is possible",
-        )
-    return precision
-
-
-def _make_settings(values: dict[str, Any]) -> TrainSettings:
-    try:
-        return TrainSettings(**values)
-    except TypeError as error:  # from a checkpoint: nothing else brings a name of its own
-        raise RidgelineError(
-            f"the checkpoint has settings that are not known here: {error}",
-            hint="use the ridgeline that wrote it",
-        ) from error
 
 
 def _load_images(options: TrainOptions, before: dict[str, Any], on_progress: OnProgress) -> Images:
@@ -216,43 +207,6 @@ def _load_images(options: TrainOptions, before: dict[str, Any], on_progress: OnP
         options.limit_train or before.get("train_images"),
         options.limit_test or before.get("test_images"),
     )
-
-
-def _prepare_files(
-    options: TrainOptions, settings: TrainSettings, *, is_saved: bool
-) -> CheckpointFolder:
-    """Checkpoints go where the resumed one is, unless there is --out-dir."""
-    earlier = options.resume.parent if options.resume else None
-    folder = options.out_dir or earlier or OUT_DIR
-    files = CheckpointFolder(folder=folder, name=file_stem(settings.model))
-    if is_saved:
-        goes_on = earlier is not None and folder.resolve() == earlier.resolve()
-        files.prepare(overwrite=options.overwrite or goes_on)
-        checkpoints.check_writable(options.results)
-    return files
-
-
-def _find_warnings(
-    settings: TrainSettings, checkpoint: dict[str, Any] | None, backend: Backend
-) -> list[str]:
-    warnings = []
-    if settings.warmup_steps >= settings.total_steps:
-        warnings.append(
-            f"the warm-up of {settings.warmup_steps} steps is longer than the training, "
-            f"{settings.total_steps} steps: the learning rate never reaches {settings.lr:g}"
-        )
-    here = made_on(backend)
-    if checkpoint and checkpoint["made_on"] != here:
-        there = ", ".join(
-            f"{name.replace('_', ' ')} {value}"
-            for name, value in checkpoint["made_on"].items()
-            if here.get(name) != value
-        )
-        warnings.append(
-            f"the checkpoint was made with {there}: what follows will be close to what it would "
-            "have been there, not the same bit for bit"
-        )
-    return warnings
 
 
 def _build_trainer(

@@ -2,7 +2,6 @@
 
 records.py      settings, learning rates, and the results of an epoch and of a training
 batches.py      which images, how they are cropped and mirrored, in which order
-trainer.py      one training: its steps, its epochs, its state
+trainer.py      one training: its steps, its epochs, its state; one step marked for a profiler
 checkpoints.py  that state in files that are whole or absent
-loop.py         all epochs with their checkpoints; one step marked for a profiler
 """

@@ -14,7 +14,7 @@ from functools import cache
 import torch
 from torch import Generator, Tensor
 from torch.nn import functional
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset
 
 from ridgeline.workloads.cifar10 import MEAN, STD
 
@@ -115,25 +115,12 @@ class TrainBatches(Dataset[Batch]):
         return self._planned[1]
 
 
-class EpochPlaces(Sampler[tuple[int, int]]):
-    """Tells the workers of a loader which batches come next; `epoch` is set from outside."""
-
-    def __init__(self, steps: int) -> None:
-        self.steps, self.epoch = steps, 0
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        return iter([(self.epoch, number) for number in range(self.steps)])
-
-    def __len__(self) -> int:
-        return self.steps
-
-
 class Feed:
     """Brings batches to a device: made there, or by worker processes and then copied."""
 
     def __init__(self, batches: TrainBatches, device: torch.device, workers: int = 0) -> None:
         self.batches, self.device = batches, device
-        self._places = EpochPlaces(batches.steps)
+        self._places: list[tuple[int, int]] = []  # epoch and number of the batches to come
         self._loader = self._make_loader(workers) if workers else None
         if not workers:
             batches.images = batches.images.to(device)
@@ -152,7 +139,7 @@ class Feed:
 
     def epoch(self, number: int) -> Iterator[Batch]:
         """The batches of an epoch, on the device."""
-        self._places.epoch = number
+        self._places[:] = [(number, step) for step in range(self.batches.steps)]
         if self._loader is None:
             yield from (self.batches[position] for position in self._places)
             return

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import tempfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from typing import Any
 import torch
 
 from ridgeline.errors import RidgelineError
-from ridgeline.store import whole_file
+from ridgeline.store import whole_file, writing
 
 FORMAT = "ridgeline-train"
 VERSION = 1
@@ -42,6 +43,7 @@ KEYS: dict[str, type] = {
     "settings": dict,
     "made_on": dict,
 }
+ELSEWHERE = "--out-dir DIR"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +69,10 @@ class CheckpointFolder:
         return self.folder / f"{self.name}_epoch{number}.pt"
 
     def prepare(self, *, overwrite: bool) -> None:
-        """Make the folder, see that it can be written to, and that nothing is lost there."""
-        check_writable(self.folder)
+        """Make the folder, see that it takes files, and that nothing is lost there."""
+        with writing(self.folder, elsewhere=ELSEWHERE):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=self.folder).close()
         for kind in ("last", "best", "final_weights", "epoch[0-9]*"):
             for left in self.folder.glob(f".tmp-{self.name}_{kind}.pt-*"):  # of a killed writer
                 left.unlink(missing_ok=True)
@@ -81,34 +85,17 @@ class CheckpointFolder:
             )
 
 
-def check_writable(folder: Path) -> None:
-    """Find out now, not after the first epoch, whether a folder takes files."""
-    probe = folder / ".tmp-probe"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"")
-        probe.unlink(missing_ok=True)
-    except OSError as error:
-        raise _cannot_write(folder, error) from error
-
-
 def save(path: Path, content: Mapping[str, Any]) -> None:
     """Write a file of torch's, whole or not at all; an older one stays until then."""
     # Into memory first: torch turns a full disk into an error that says nothing of it.
     buffer = io.BytesIO()
     torch.save(content, buffer)
-    try:
-        with whole_file(path) as file:
-            file.write(buffer.getbuffer())
-    except OSError as error:
-        raise _cannot_write(path, error) from error
+    with writing(path, elsewhere=ELSEWHERE), whole_file(path) as file:
+        file.write(buffer.getbuffer())
 
 
 def checkpoint(content: Mapping[str, Any]) -> dict[str, Any]:
     """The state of a training as it is written."""
-    missing = set(KEYS) - set(content)
-    if missing:
-        raise ValueError(f"a checkpoint needs {', '.join(sorted(missing))}")
     return {"format": FORMAT, "version": VERSION, **content}
 
 
@@ -125,7 +112,10 @@ def load(path: Path) -> dict[str, Any]:
     except Exception as error:  # a foreign file can be wrong in any way
         raise _damaged(path, f"torch cannot read it ({type(error).__name__})") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise _foreign(path)
+        raise RidgelineError(
+            f"{path} is not a checkpoint of `ridgeline train`",
+            hint="take NAME_last.pt or NAME_best.pt; files of weights alone cannot be resumed",
+        )
     if content.get("version") != VERSION:
         raise RidgelineError(
             f"{path} is a checkpoint of version {content.get('version')}, and this ridgeline reads "
@@ -138,21 +128,16 @@ def load(path: Path) -> dict[str, Any]:
     return content
 
 
-def differences(saved: Mapping[str, Any], requested: Mapping[str, Any]) -> list[str]:
-    """`lr: 0.1 there, 0.2 asked`, for each setting that was asked for and is another."""
-    return [
+def refuse_differences(path: Path, saved: Mapping[str, Any], requested: Mapping[str, Any]) -> None:
+    """To go on with other settings would be neither the old training nor a new one."""
+    differences = [
         f"{name}: {saved.get(name)} there, {value} asked"
         for name, value in requested.items()
         if saved.get(name) != value
     ]
-
-
-def refuse_differences(path: Path, saved: Mapping[str, Any], requested: Mapping[str, Any]) -> None:
-    """To go on with other settings would be neither the old training nor a new one."""
-    found = differences(saved, requested)
-    if found:
+    if differences:
         raise RidgelineError(
-            f"{path} was made with other settings: {'; '.join(found)}",
+            f"{path} was made with other settings: {'; '.join(differences)}",
             hint="leave these options out to go on as it began, or begin anew without --resume "
             "(the learning rate of every step depends on the number of epochs)",
         )
@@ -161,7 +146,11 @@ def refuse_differences(path: Path, saved: Mapping[str, Any], requested: Mapping[
 def _check_file(path: Path) -> None:
     """Refuse what is not there, not torch's, or not as it was written."""
     if not path.is_file():
-        raise RidgelineError(f"there is no checkpoint {path}", hint=_what_is_there(path.parent))
+        near = sorted(file.name for file in path.parent.glob("*.pt"))
+        raise RidgelineError(
+            f"there is no checkpoint {path}",
+            hint=f"{path.parent} has {', '.join(near) or 'no .pt files'}",
+        )
     try:
         with zipfile.ZipFile(path) as archive:
             wrong = archive.testzip()
@@ -171,31 +160,8 @@ def _check_file(path: Path) -> None:
         raise _damaged(path, f"the checksum of {wrong} in it is wrong")
 
 
-def _what_is_there(folder: Path) -> str:
-    if not folder.is_dir():
-        return f"there is no folder {folder}, either"
-    where = "this folder" if folder == Path() else folder
-    near = sorted(path.name for path in folder.glob("*.pt"))
-    return f"{where} has {', '.join(near) or 'no .pt files'}"
-
-
 def _damaged(path: Path, why: str) -> RidgelineError:
     return RidgelineError(
         f"{path} is damaged, or no checkpoint: {why}",
         hint="take another one: NAME_last.pt, NAME_best.pt and, with --save-every, NAME_epoch5.pt",
-    )
-
-
-def _foreign(path: Path) -> RidgelineError:
-    return RidgelineError(
-        f"{path} is not a checkpoint of `ridgeline train`",
-        hint="take NAME_last.pt or NAME_best.pt; files of weights alone cannot be resumed",
-    )
-
-
-def _cannot_write(path: Path, error: OSError) -> RidgelineError:
-    return RidgelineError(
-        f"cannot write {path}: {error.strerror or error}",
-        hint="make room or get permission there, or choose other folders with --out-dir and "
-        "--results; checkpoints that were written before are whole",
     )

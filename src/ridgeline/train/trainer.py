@@ -1,11 +1,12 @@
-"""Real training: epochs of steps, a test after each, and a state that can be saved in between."""
+"""Real training: epochs of steps, a test after each, and a state that is saved in between."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from itertools import count
 from time import perf_counter
 from typing import Any
 
@@ -15,14 +16,16 @@ from torch.nn import functional
 from torch.optim import SGD
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.backends import Backend
+from ridgeline.measure.backends import Backend, MarkCalls, marked
 from ridgeline.measure.isolation import is_out_of_memory
 from ridgeline.measure.precision import Precision
 from ridgeline.measure.randomness import random_state, restore_random_state, seed_all
 from ridgeline.train.batches import Batch, Feed, TrainBatches, normalized
+from ridgeline.train.checkpoints import CheckpointFolder, checkpoint, save
 from ridgeline.train.records import (
     EpochResult,
     StepProgress,
+    TrainResult,
     TrainSettings,
     epoch_from,
 )
@@ -64,7 +67,14 @@ class Trainer:
             weight_decay=settings.weight_decay,
         )
         self.scaler = precision.scaler(backend)
-        self.feed = Feed(_batches(settings, images), backend.device, workers)
+        batches = TrainBatches(
+            images.train_images,
+            images.train_labels,
+            batch_size=settings.batch_size,
+            seed=settings.seed,
+            augment=settings.augment,
+        )
+        self.feed = Feed(batches, backend.device, workers)
         self._test = (images.test_images.to(backend.device), images.test_labels.to(backend.device))
 
     @property
@@ -79,8 +89,8 @@ class Trainer:
     @property
     def is_best(self) -> bool:
         """Whether the last epoch is the first to have the highest accuracy."""
-        *before, last = [-1.0, *(result.test_accuracy for result in self.history)]
-        return last > max(before, default=last)
+        accuracies = [result.test_accuracy for result in self.history]
+        return bool(accuracies) and accuracies.index(max(accuracies)) == len(accuracies) - 1
 
     # ------------------------------------------------------------ a step
 
@@ -157,7 +167,12 @@ class Trainer:
         loss, right = sums.tolist()
         time_s = self._clock() - start_s
         if not math.isfinite(loss):
-            raise _diverged(self.epoch + 1, number, self.settings)
+            raise RidgelineError(
+                f"the loss is no finite number any more, in epoch {self.epoch + 1} at step"
+                f" {number}",
+                hint=f"try a lower --lr (it is {self.settings.lr:g}) or a longer --warmup (it is "
+                f"{self.settings.warmup_steps} steps); what was saved before is as it was",
+            )
         on_step(
             StepProgress(
                 epoch=self.epoch + 1,
@@ -176,8 +191,7 @@ class Trainer:
         right = torch.zeros((), dtype=torch.int64, device=self.backend.device)
         size = self.settings.batch_size
         with torch.no_grad():
-            for start in range(0, len(self._test[1]), size):
-                batch = (self._test[0][start : start + size], self._test[1][start : start + size])
+            for batch in zip(*(part.split(size) for part in self._test), strict=True):
                 images, labels = self.prepared(batch)
                 with self.precision.autocast(self.backend):
                     right += correct(self.model(images), labels)
@@ -209,25 +223,97 @@ class Trainer:
         """Go back to a saved state."""
         try:
             with explained(self.settings):
-                self._load(state)
+                self.model.load_state_dict(state["model"])
+                self.optimizer.load_state_dict(state["optimizer"])
+                if self.scaler is not None and state["scaler"]:
+                    self.scaler.load_state_dict(state["scaler"])
+                self.step = int(state["scheduler"]["step"])
+                self.history = [epoch_from(values) for values in state["history"]]
+                restore_random_state(state["random"])
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise RidgelineError(
                 f"the checkpoint does not fit {self.settings.model}: {one_line(error)}",
                 hint="has the network changed since? Take a checkpoint of this very one",
             ) from error
 
-    def _load(self, state: dict[str, Any]) -> None:
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        if self.scaler is not None and state["scaler"]:
-            self.scaler.load_state_dict(state["scaler"])
-        self.step = int(state["scheduler"]["step"])
-        self.history = [epoch_from(values) for values in state["history"]]
-        restore_random_state(state["random"])
-
     def weights(self) -> dict[str, Tensor]:
         """The weights alone, on the CPU, where everyone can load them."""
         return {name: value.cpu() for name, value in self.model.state_dict().items()}
+
+
+# ---------------------------------------------------------------- all epochs, or one step
+
+
+def train(
+    trainer: Trainer,
+    files: CheckpointFolder,
+    *,
+    save_every: int = 0,
+    on_step: OnStep = lambda progress: None,
+    on_epoch: Callable[[EpochResult], object] = lambda result: None,
+) -> TrainResult:
+    """Train the epochs that are left; each is saved before the next one begins."""
+    before = trainer.epoch
+    if trainer.is_best and not files.best.exists():  # resumed in another folder
+        save(files.best, checkpoint(trainer.state()))
+    while trainer.epoch < trainer.settings.epochs:
+        result = trainer.run_epoch(on_step)
+        _save_epoch(trainer, files, save_every=save_every)
+        on_epoch(result)
+    save(files.final_weights, trainer.weights())
+    return TrainResult(
+        settings=trainer.settings, history=tuple(trainer.history), epochs_before=before
+    )
+
+
+def _save_epoch(trainer: Trainer, files: CheckpointFolder, *, save_every: int) -> None:
+    """Write the checkpoints of an epoch.
+
+    `last` comes last: after a kill in between, the epoch is done again and writes the others anew.
+    """
+    content = checkpoint(trainer.state())
+    if trainer.is_best:
+        save(files.best, content)
+    if save_every and trainer.epoch % save_every == 0:
+        save(files.epoch(trainer.epoch), content)
+    save(files.last, content)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfiledStep:
+    """The one step that was marked."""
+
+    step: int  # the first of the training is 1
+    loss: float
+    is_marked: bool  # False where there is no profiler to mark it for
+
+
+def profile_one_step(
+    trainer: Trainer,
+    calls: MarkCalls | None,
+    *,
+    warmup_iters: int = 20,
+    profile_iter: int = 1,
+    on_step: Callable[[int, int], object] = lambda done, total: None,
+) -> ProfiledStep:
+    """Run `warmup_iters` steps, then mark the `profile_iter`-th that follows, all of it.
+
+    Forward, backward and optimizer are inside; making the batch is not.
+    """
+    trainer.model.train()
+    batches = (batch for epoch in count() for batch in trainer.feed.epoch(epoch))
+    total = warmup_iters + profile_iter
+    with explained(trainer.settings):
+        for done in range(1, total):
+            trainer.train_step(*trainer.prepared(next(batches)))
+            on_step(done, total)
+        images, labels = trainer.prepared(next(batches))
+        with marked(calls):
+            loss, _ = trainer.train_step(images, labels)
+    return ProfiledStep(step=total, loss=float(loss), is_marked=calls is not None)
+
+
+# ---------------------------------------------------------------- parts
 
 
 def made_on(backend: Backend) -> dict[str, Any]:
@@ -256,24 +342,6 @@ def correct(output: Any, labels: Tensor) -> Tensor:
     return (scores.detach().argmax(1) == labels).sum()
 
 
-def _batches(settings: TrainSettings, images: Images) -> TrainBatches:
-    return TrainBatches(
-        images.train_images,
-        images.train_labels,
-        batch_size=settings.batch_size,
-        seed=settings.seed,
-        augment=settings.augment,
-    )
-
-
-def _diverged(epoch: int, step: int, settings: TrainSettings) -> RidgelineError:
-    return RidgelineError(
-        f"the loss is no finite number any more, in epoch {epoch} at step {step}",
-        hint=f"try a lower --lr (it is {settings.lr:g}) or a longer --warmup (it is "
-        f"{settings.warmup_steps} steps); what was saved before is as it was",
-    )
-
-
 @contextmanager
 def explained(settings: TrainSettings) -> Iterator[None]:
     """Turn what the device or the workers run out of into advice."""
@@ -281,23 +349,14 @@ def explained(settings: TrainSettings) -> Iterator[None]:
         yield
     except (RuntimeError, MemoryError, OSError) as error:
         if is_out_of_memory(error):
-            raise _too_large(settings) from error
+            smaller = "--batch-size" if settings.batch_size > 1 else "--image-size"
+            raise RidgelineError(
+                f"{settings.model} with batches of {settings.batch_size} does not fit into memory",
+                hint=f"try a smaller {smaller}, or --amp on a GPU",
+            ) from error
         if "DataLoader worker" in str(error):
-            raise _lost_worker(error) from error
+            raise RidgelineError(
+                f"a worker ended unexpectedly: {one_line(error)}",
+                hint="use fewer --workers, or none: batches are then made on the device",
+            ) from error
         raise
-
-
-def _too_large(settings: TrainSettings) -> RidgelineError:
-    return RidgelineError(
-        f"{settings.model} with batches of {settings.batch_size} does not fit into memory",
-        hint="try a smaller --batch-size, or --amp on a GPU"
-        if settings.batch_size > 1
-        else "try a smaller --image-size, or --amp on a GPU",
-    )
-
-
-def _lost_worker(error: Exception) -> RidgelineError:
-    return RidgelineError(
-        f"a worker ended unexpectedly: {one_line(error)}",
-        hint="use fewer --workers, or none: batches are then made on the device",
-    )
