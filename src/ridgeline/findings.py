@@ -25,6 +25,7 @@ ALIGNED = {"fp16": 8, "bf16": 8, "amp": 8, "tf32": 4}  # numbers that fast kerne
 GOOD = 0.8  # of its roof: hardly anything to gain below it
 IDLE = 0.1  # of a step without kernels, or in the operating system, is worth a finding
 LAYERS_OFF = 0.2  # of the step: layers that add up to so much more or less are to be doubted
+SHORT_S = 1e-4  # work with a shorter floor may leave a part of a GPU idle
 FASTER = 1.3  # bf16 over fp32: worth a try
 NO_BOUND = (
     "Headroom is an estimate of what can be saved, not a bound: advice that changes the work itself"
@@ -33,7 +34,7 @@ NO_BOUND = (
 OVERLAPS = "this time is also part of the layers' times, so the two do not add up"
 LOW_PRECISIONS = ("bf16", "fp16", "amp")
 TENSOR_ROOFS = ("tf32 matrix", "fp16 matrix", "bf16 matrix")
-IMAGE_LAYERS = ("conv", "batchnorm", "groupnorm", "instancenorm")  # in the names of layers
+IMAGE_LAYERS = ("batchnorm", "groupnorm", "instancenorm")  # in the names of layers
 
 COLUMNS = (
     "run_id", "env", "model", "mode", "precision", "batch_size", "layer", "kind", "bound",
@@ -251,7 +252,7 @@ def _advise_padding(side: int, setting: Setting) -> str:
 def _advise_compute(
     point: Mapping[str, Any], setting: Setting, roofs: Roofs, *, is_cuda: bool
 ) -> str:
-    is_conv = "conv" in str(point.get("kind", "")).lower()
+    is_conv = _is_convolution(point)
     has_other_layout = is_conv and not setting.is_channels_last
     if is_cuda:
         tensor_cores = (
@@ -262,7 +263,10 @@ def _advise_compute(
             "--channels-last gives convolutions faster kernels": has_other_layout,
             "--cudnn-benchmark lets cuDNN choose by trying": is_conv and not setting.is_tuned,
         }
-        return _join_tries(rules, "a larger batch fills more of the GPU", always=True)
+        larger = {"a larger batch fills more of the GPU": (point.get("floor_s") or 0.0) < SHORT_S}
+        tuned = "--compile-mode max-autotune, which tries other kernels"
+        last = "another shape of the layer" if setting.is_compiled else tuned
+        return _join_tries(rules | larger, last)
     rules = {
         "--channels-last often suits convolutions on a CPU": has_other_layout,
         "--compile-mode default merges what surrounds it": not setting.is_compiled,
@@ -270,9 +274,15 @@ def _advise_compute(
     return _join_tries(rules, "another batch size: compare a few by --batch-size")
 
 
+def _is_convolution(point: Mapping[str, Any]) -> bool:
+    """By the name of the module's class; transformers' Conv1D is a linear layer."""
+    kind = str(point.get("kind", ""))
+    return "conv" in kind.lower() and kind != "Conv1D"
+
+
 def _advise_memory(point: Mapping[str, Any], setting: Setting, *, is_cuda: bool) -> str:
     kind = str(point.get("kind", "")).lower()
-    is_of_images = any(one in kind for one in IMAGE_LAYERS)
+    is_of_images = _is_convolution(point) or any(one in kind for one in IMAGE_LAYERS)
     rules = {
         "--channels-last, which spares convolutions and their neighbours copies": is_of_images
         and not setting.is_channels_last,
@@ -284,10 +294,9 @@ def _advise_memory(point: Mapping[str, Any], setting: Setting, *, is_cuda: bool)
     )
 
 
-def _join_tries(rules: Mapping[str, bool], last: str, *, always: bool = False) -> str:
-    """What applies; the last resort where nothing else does, or always."""
-    tries = [text for text, applies in rules.items() if applies]
-    return "; ".join([*tries, last] if always or not tries else tries)
+def _join_tries(rules: Mapping[str, bool], last: str) -> str:
+    """What applies; the last resort where nothing else does."""
+    return "; ".join(text for text, applies in rules.items() if applies) or last
 
 
 def _advise_launches(setting: Setting, *, is_cuda: bool) -> str:

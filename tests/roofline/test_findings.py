@@ -85,6 +85,9 @@ def test_meaning_in_words() -> None:
         ({"bound": "dram"}, {}, CPU, "--channels-last"),
         ({"bound": "dram", "layer": "(optimizer)"}, {}, GPU, "fused=True"),
         ({"bound": "launch"}, {}, GPU, "larger batch"),
+        ({"kind": "Linear", "floor_s": 5e-5}, {"precision": "amp"}, GPU, "larger batch"),
+        ({"kind": "Linear"}, {"precision": "amp"}, GPU, "--compile-mode max-autotune"),
+        ({"kind": "Linear"}, {"precision": "amp", "is_compiled": True}, GPU, "another shape"),
         ({"efficiency": 0.95}, {"precision": "amp"}, GPU, "only less work helps"),
         ({"kind": "Linear"}, {"is_compiled": True}, CPU, "compare a few by --batch-size"),
         ({"bound": "launch"}, {}, CPU, "--compile-mode default"),
@@ -96,6 +99,20 @@ def test_advice_fits_the_bound_and_what_was_tried(
 ) -> None:
     chosen = Setting(**{"precision": "fp32", "step_time_s": 0.03, **setting})
     assert says in advise({**WORK, **work}, chosen, roofs)
+
+
+@pytest.mark.parametrize("bound", ["compute", "dram"])
+def test_a_linear_layer_that_is_called_conv1d_is_no_convolution(bound: str) -> None:
+    text = advise({**WORK, "kind": "Conv1D", "bound": bound}, SETTING, GPU)
+    assert "--channels-last" not in text
+    assert "--cudnn-benchmark" not in text
+    assert "--channels-last" in advise(
+        {**WORK, "kind": "BasicConv2d", "bound": bound}, SETTING, GPU
+    )
+
+
+def test_work_that_fills_a_gpu_gains_nothing_from_a_larger_batch() -> None:
+    assert "larger batch" not in advise({**WORK, "kind": "Linear"}, SETTING, GPU)
 
 
 def test_what_was_tried_is_not_advised_again() -> None:
