@@ -188,29 +188,6 @@ def test_counts_beyond_64_bits_are_written(tmp_path: Path) -> None:
     assert run.read_table(run.run_ids()[0], "ops")["macs"][0] == 2.0**70
 
 
-def test_counts_without_end_are_refused(tmp_path: Path, capsys: Printed) -> None:
-    # given seven loops inside each other, 2^39 passes each
-    proto = model([helper.make_node("Relu", ["a"], ["y"])], {"a": x(4)}, ["y"])
-    for depth in range(7):
-        body = proto.graph
-        body.node.append(helper.make_node("Identity", [f"go{depth}"], [f"on{depth}"]))
-        del body.input[:]
-        body.input.extend([helper.make_tensor_value_info(f"i{depth}", 7, ()),
-                           helper.make_tensor_value_info(f"go{depth}", 9, ())])  # fmt: skip
-        body.output.insert(0, helper.make_tensor_value_info(f"on{depth}", 9, ()))
-        del body.output[1:]
-        loop = helper.make_node("Loop", ["n", ""], [], name=f"loop{depth}", body=body)
-        proto = model([loop], {"a": x(4)}, [], stored={"n": np.asarray(2**39)})
-        proto.graph.output.append(helper.make_tensor_value_info("a", 1, (4,)))
-    path = save(proto, tmp_path, "loops.onnx")
-
-    code = ridgeline(str(path))
-
-    err = capsys.readouterr().err
-    assert code == 2
-    assert "would take more than 2^256 FLOPs or bytes\n  hint: check the sizes" in err
-
-
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
     """A node that would colour the terminal and write its title, and make a line of its own."""
@@ -262,9 +239,8 @@ def test_one_note_tells_where_shapes_are_lost_first(tmp_path: Path, capsys: Prin
     notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
     assert code == 0
     assert notes == [
-        "note: some.one::Odd 'odd' has no formula, and the shape of its result is not known",
-        "note: so 3 nodes are not counted further on, of operands without a shape: 'product',"
-        " 'exp', 'last'",
+        "note: some.one::Odd 'odd': no formula, and the shape of its result is not known",
+        "note: not counted further on, of operands without a shape: 'product', 'exp', 'last'",
         "note: onnx::MatMul: its shapes are not known or do not fit: 1 calls, 33.3 % of the bytes,"
         " FLOPs not counted",
         "note: some.one::Odd: no formula: 1 calls, 22.2 % of the bytes, FLOPs not counted",

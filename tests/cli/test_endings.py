@@ -53,7 +53,7 @@ def test_interrupt_before_the_first_result_is_json_too(tmp_path: Path) -> None:
     ("module", "out", "err"),
     [
         ("typer", "", "ridgeline: interrupted\n"),
-        ("torch", '{"schema": 1, "models": []}\n', "ridgeline: interrupted\n"),
+        ("torch", '{\n  "schema": 1,\n  "models": []\n}\n', "ridgeline: interrupted\n"),
     ],
 )
 def test_interrupt_while_importing(tmp_path: Path, module: str, out: str, err: str) -> None:

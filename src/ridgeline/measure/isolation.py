@@ -253,7 +253,11 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def _words(error: BaseException) -> str:
-    return " ".join(str(error).split())[:LONGEST_REASON]
+    """What an error says, in one line; some cannot say it."""
+    try:
+        return " ".join(str(error).split())[:LONGEST_REASON]
+    except Exception:
+        return ""
 
 
 def _main(theirs: Any, work: Work[Any], task: Any) -> None:
