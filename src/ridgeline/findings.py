@@ -24,7 +24,7 @@ PADDED = 64
 ALIGNED = {"fp16": 8, "bf16": 8, "amp": 8, "tf32": 4}  # numbers that fast kernels load at once
 GOOD = 0.8  # of its roof: hardly anything to gain below it
 IDLE = 0.1  # of a step without kernels, or in the operating system, is worth a finding
-LAYERS_OFF = 0.2  # of the step: layers that add up to so much more or less are to be doubted
+LAYERS_OFF = 0.2  # of the step, or its kernels: layers that are so far from it are to be doubted
 SHORT_S = 1e-4  # work with a shorter floor may leave a part of a GPU idle
 FASTER = 1.3  # bf16 over fp32: worth a try
 NO_BOUND = (
@@ -174,16 +174,28 @@ def saving_basis(finding: Mapping[str, Any]) -> str:
 
 
 def describe_doubt(setting: Setting) -> str:
-    """A caution for layers that do not add up to their step."""
-    sum_s, step_s = setting.layer_sum_s, setting.step_time_s
-    if sum_s is None or not step_s:
+    """A caution for layers that do not add up to their step, or to its kernels."""
+    if setting.layer_sum_s is None:
         return ""
-    is_short = sum_s < (1 - LAYERS_OFF) * step_s and setting.kernel_time_s is None
-    if sum_s <= (1 + LAYERS_OFF) * step_s and not is_short:
+    reason = doubt_layers(setting.layer_sum_s, setting.step_time_s, setting.kernel_time_s)
+    return f" (with caution: {reason})" if reason else ""
+
+
+def doubt_layers(sum_s: float, step_s: float, kernel_time_s: float | None) -> str:
+    """Why the times of layers cannot be relied on; empty where they can.
+
+    On a GPU they are the device's own times, which add up to those of its kernels. Where they are
+    more, the GPU waited within a layer, as behind an operator that waits for the device itself.
+    """
+    together = f"all layers took {format_time(sum_s)} together"
+    if kernel_time_s is not None:
+        if sum_s <= (1 + LAYERS_OFF) * kernel_time_s:
+            return ""
+        return f"{together}, their kernels {format_time(kernel_time_s)}: layers include waiting"
+    if not step_s or abs(sum_s - step_s) <= LAYERS_OFF * step_s:
         return ""
     return (
-        f" (with caution: all layers took {format_time(sum_s)} together, a step"
-        f" {format_time(step_s)}: these timings disagree; was the machine busy?)"
+        f"{together}, a step {format_time(step_s)}: these timings disagree; was the machine busy?"
     )
 
 

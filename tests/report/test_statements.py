@@ -140,20 +140,24 @@ def test_what_sets_the_floor() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layers", "is_used"),
+    ("sum_s", "kernel_time_s", "is_used"),
     [
-        ({"difference": 0.1, "clock": "host"}, True),
-        ({"difference": 1.55, "clock": "host"}, False),
-        ({"difference": -0.4, "clock": "host"}, False),
-        ({"difference": -0.4, "clock": "device, without gaps between kernels"}, True),
-        (None, True),
+        (1.1, None, True),  # of a step of 1 s
+        (2.55, None, False),
+        (0.6, None, False),
+        (0.6, 0.6, True),  # the times of a device, without the gaps between its kernels
+        (0.8, 0.6, False),  # which add up to more than its kernels take
+        (None, None, True),
     ],
 )
-def test_layers_that_do_not_add_up_are_not_used(layers: Any, is_used: bool) -> None:
+def test_layers_that_do_not_add_up_are_not_used(
+    sum_s: float | None, kernel_time_s: float | None, is_used: bool
+) -> None:
+    found: dict[str, Any] = {"step_time_s": {"median": 1.0, "mean": 1.0, "min": 1.0, "max": 1.0}}
+    found["layers"] = {"sum_s": sum_s} if sum_s else None
+    found["kernels"] = {"time_s": kernel_time_s} if kernel_time_s else None
     study = make_study(
-        [run_row()],
-        [layer_row(name) for name in "pqrs"],
-        raw_runs=(stored("a", found={"layers": layers}),),
+        [run_row()], [layer_row(name) for name in "pqrs"], raw_runs=(stored("a", found=found),)
     )
     assert bool(write_topic(study, "gap")) == is_used
 

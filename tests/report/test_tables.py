@@ -116,7 +116,7 @@ def test_findings_of_layers_that_do_not_add_up_are_marked_in_the_csv(tmp_path: P
         [run_row()],
         [step_row()],
         [finding],
-        raw_runs=(stored("a", found={"layers": {"difference": 1.5, "clock": "host"}}),),
+        raw_runs=(stored("a", found={"layers": {"sum_s": 99.0}}),),
     )
 
     write_tables(study, tmp_path)

@@ -155,7 +155,13 @@ def test_what_could_be_saved_is_an_estimate_with_its_condition(
 
 @pytest.mark.parametrize(
     ("sum_s", "kernel_time_s", "is_doubted"),
-    [(0.030, None, False), (0.045, None, True), (0.020, None, True), (0.020, 0.02, False)],
+    [
+        (0.030, None, False),
+        (0.045, None, True),
+        (0.020, None, True),
+        (0.020, 0.02, False),
+        (0.027, 0.02, True),
+    ],
 )
 def test_layers_that_do_not_add_up_are_told_with_caution(
     sum_s: float, kernel_time_s: float | None, is_doubted: bool

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ridgeline.findings import LAYERS_OFF
+from ridgeline.findings import doubt_layers
 from ridgeline.report.study import Study
 from ridgeline.report.text import group_by, number, plain, records
 from ridgeline.report.views import STEP_SETTINGS
@@ -308,15 +308,12 @@ def find_misfits(study: Study) -> set[str]:
 
 
 def layers_add_up(run: MeasuredRun) -> bool:
-    """Whether the layers of a run add up to its step.
-
-    A device's own times are without the gaps between kernels, and may be less.
-    """
-    layers = run.result.layers
-    if layers is None or layers.difference is None:
+    """Whether the layers of a run add up to its step, or on a GPU to its kernels."""
+    result = run.result
+    if result.layers is None or result.layers.sum_s is None:
         return True
-    has_no_gaps = "gaps" in (layers.clock or "")
-    return layers.difference < LAYERS_OFF and (has_no_gaps or layers.difference > -LAYERS_OFF)
+    kernel_time_s = result.kernels.time_s if result.kernels else None
+    return not doubt_layers(result.layers.sum_s, result.step_time_s.median, kernel_time_s)
 
 
 def _timed_layers(study: Study) -> dict[str, list[TimedLayer]]:
