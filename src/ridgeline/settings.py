@@ -23,7 +23,6 @@ MEASURING = (
     "device", "warmup_iters", "iters", "nvtx", "seed", "layers", "energy", "energy_time_s",
     "layer_energy",
 )  # fmt: skip
-SWITCHES = ("compile", "channels_last", "cudnn_benchmark", "deterministic", "optimizer")  # compared
 WORK_SETTINGS = ("grad_accum_steps",)  # that change how much work a step is
 WORDS = "words"  # in the metadata of a setting: how a report names it, if not by its field
 

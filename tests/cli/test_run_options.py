@@ -70,10 +70,10 @@ def test_names_are_looked_at_before_anything_is_measured(folder: Path, capsys: P
     streams = capsys.readouterr()
     lines = streams.err.splitlines()
     assert lines[0] == "ridgeline: 4 models cannot be run, and none was measured"
-    assert lines[-1] == "  hint: mend these names, or leave these models out"
+    assert lines[-1] == "  hint: fix these names, or leave these models out"
     for complaint in (
         "unknown model 'resnet5': did you mean resnet50",
-        "syntax.py:1: SyntaxError: invalid syntax (syntax.py, line 1): mend the file",
+        "syntax.py:1: SyntaxError: invalid syntax (syntax.py, line 1): fix the file",
         "no such file: none.py: give the path of a Python file",
         "unknown factory in net.py: 'mkae': did you mean make",
     ):

@@ -170,7 +170,7 @@ CUDA_12 = {"/packages/torch/version.py": BUILD.replace("13.2", "12.8")}
         # a driver for CUDA 12.0 and a torch for 12.8
         ("torch and the GPU", gpu_machine(driver="525.60.13", seen=CUDA_12), "ok"),
         ("Slurm", bare(commands=SLURM), "ok"),
-        ("Slurm", bare(commands={**SLURM, "sinfo": None}), "broken"),
+        ("Slurm", bare(commands={**SLURM, "sinfo": None}), "missing"),
         ("Slurm", bare(), "missing"),
         ("disk for results", bare(), "ok"),
         ("disk for results", bare(disk=lambda path: (1_000_000, True)), "broken"),

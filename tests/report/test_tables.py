@@ -26,6 +26,7 @@ from ridgeline.report.tables import (
     POINT_COLUMNS,
     SEED_COLUMNS,
     complexity_table,
+    findings_table,
     write_points,
     write_tables,
 )
@@ -123,6 +124,21 @@ def test_findings_of_layers_that_do_not_add_up_are_marked_in_the_csv(tmp_path: P
 
     assert "conv" in (tmp_path / "findings.md").read_text(encoding="utf-8")
     assert pd.read_csv(tmp_path / "findings.csv")["is_trusted"].tolist() == [False]
+
+
+def test_of_repeats_only_the_run_in_the_middle_has_ranked_findings() -> None:
+    # given three repeats of one configuration, the first much slower than the others
+    times = {"slow": 0.09, "middle": 0.02, "fast": 0.019}
+    runs = [run_row(run_id=name, step_median_s=time_s) for name, time_s in times.items()]
+    findings = [
+        {"run_id": name, "model": "net", "layer": f"conv{name}", "headroom_s": time_s / 2}
+        for name, time_s in times.items()
+    ]
+    study = make_study(runs, [step_row(run_id=name) for name in times], findings)
+
+    ranks = findings_table(study).set_index("run_id")["rank"].dropna()
+
+    assert ranks.to_dict() == {"middle": 1}
 
 
 def test_a_csv_survives_any_name(tmp_path: Path) -> None:

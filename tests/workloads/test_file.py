@@ -87,7 +87,7 @@ def test_a_module_and_a_neighbour(here: Path) -> None:
     assert (module.weight.shape, module.weight.device.type) == ((5, 4), "meta")
 
 
-MEND = "hint: mend the file, or try it alone with python; `--debug` shows the whole traceback"
+MEND = "hint: fix the file, or try it alone with python; `--debug` shows the whole traceback"
 
 
 @pytest.mark.parametrize(

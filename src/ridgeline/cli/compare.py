@@ -31,8 +31,8 @@ EXAMPLES = """
 a label, a model, commit:SHA, another results folder, FOLDER:any of these.
 Where a name may mean several things, write label:, model: or run: in front.
 
-[bold]Exit code[/]: 0 compared; 1 B is slower than --fail-above allows;
-2 something asked for is not possible.
+[bold]Exit code[/]: 0 compared; 1 B is slower than --fail-above allows; 2 something asked for is not
+possible. Runs whose steps were disturbed are not judged: that is said, and the code is 0.
 """
 
 SCHEMA = 1

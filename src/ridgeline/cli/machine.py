@@ -61,7 +61,7 @@ def measure(
     About a minute on a GPU and two on a CPU. No clock or power setting is changed.
     """
     from ridgeline.machine.measure import choose_devices, count_steps
-    from ridgeline.pipeline.machine import measure_passport
+    from ridgeline.pipeline.machine import NOISY, describe_noise, measure_passport
 
     devices = choose_devices(device or [])
     with progress_bar(count_steps(devices, quick=quick), quiet=output.quiet) as progress:
@@ -69,6 +69,8 @@ def measure(
             devices, output.results, name=name, quick=quick, on_progress=progress.start
         )
     _print_passport(stored.passport, as_json=output.as_json)
+    if stored.passport.noise > NOISY:
+        show_message(f"note: {describe_noise(stored.passport)}; measure again when it is quiet")
     for line in () if output.quiet else (*stored.changes, f"wrote {stored.path}"):
         show_message(line)
 

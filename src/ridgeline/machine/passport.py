@@ -170,6 +170,11 @@ def read_passport(path: Path) -> Passport:
             hint="measure the machine again, or restore the file from a copy",
         ) from error
     try:
+        if not isinstance(content, dict) or "schema_version" not in content:
+            raise RidgelineError(
+                f"{path} is not a passport: it has no schema_version",
+                hint="`ridgeline machine measure` makes one",
+            )
         version = content["schema_version"]
         if version > PASSPORT_VERSION:
             raise RidgelineError(

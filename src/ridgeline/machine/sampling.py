@@ -16,8 +16,6 @@ Key = TypeVar("Key", bound=Hashable)
 Clock = Callable[[Callable[[], object], int], float]
 """Runs a call so many times and answers the seconds that one took."""
 
-LEAST_SAMPLES = 10
-
 
 def in_rounds(
     probes: Mapping[Key, Callable[[], float]],

@@ -267,7 +267,7 @@ def check_models(selection: Selection, runner: CaseRunner) -> None:
         lines = [f"{problem}: {hint}" for problem, hint in wrong]
         raise RidgelineError(
             "\n  ".join([f"{len(wrong)} models cannot be run, and none was measured", *lines]),
-            hint="mend these names, or leave these models out",
+            hint="fix these names, or leave these models out",
         )
 
 

@@ -74,11 +74,12 @@ def machine_task(task: MachineTask, send: OnProgress) -> MachineAnswer:
     passports.write(passport)
     note = f"{len(passport.ceilings)} ceilings measured" + (", quickly" if task.quick else "")
     if passport.noise > NOISY:
-        note += (
-            f"; the machine was busy meanwhile (a roof moved by {100 * passport.noise:.0f} %):"
-            " --remeasure when it is quiet"
-        )
+        note += f"; {describe_noise(passport)}: --remeasure when it is quiet"
     return MachineAnswer(name=name, is_cached=False, note=note)
+
+
+def describe_noise(passport: Passport) -> str:
+    return f"the machine was busy meanwhile (a roof moved by {100 * passport.noise:.0f} %)"
 
 
 def passport_name(name: str, description: Description, device: str) -> str:

@@ -14,7 +14,7 @@ problems     what could not be read or joined, in words
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -130,9 +130,11 @@ class Study:
             texts.append("; ".join(filter(None, (busy.get(run_id), bases.get(env), *counters))))
         return texts
 
-    def top_findings(self, most: int = 3) -> pd.DataFrame:
-        """The largest headrooms of all runs, by their time; a layer appears once."""
+    def top_findings(self, most: int = 3, run_ids: Collection[str] | None = None) -> pd.DataFrame:
+        """The largest headrooms of all runs, or of some, by their time; a layer appears once."""
         ranked = self.findings.sort_values("headroom_s", ascending=False)
+        if run_ids is not None:
+            ranked = ranked[ranked["run_id"].isin(run_ids)]
         of_model = ranked["model"].mask(ranked["layer"].isin([HOST, SYSTEM]), "")  # once for all
         return ranked[~(of_model + "\n" + ranked["layer"]).duplicated()].head(most)
 

@@ -42,7 +42,8 @@ class Summary:
 def summary(study: Study, *, top: int = TOP) -> Summary:
     """How fast each configuration is and could be, and what to try first."""
     every = configurations(study)
-    findings = records(study.top_findings(top)) if len(study.findings) else []
+    shown = {case.run_id for case in cases(study)}  # of repeats, the one in the middle
+    findings = records(study.top_findings(top, shown)) if len(study.findings) else []
     return Summary(
         headline=tuple(_headline(every)),
         configurations=tuple(every),

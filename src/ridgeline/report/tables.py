@@ -252,7 +252,9 @@ def findings_table(study: Study, every: Sequence[Case] | None = None) -> pd.Data
     """
     table = _name_runs(study, study.findings, every)
     table["is_trusted"] = ~table["run_id"].isin(find_misfits(study))
-    rank = {index: n for n, index in enumerate(study.top_findings(len(table)).index, start=1)}
+    shown = {case.run_id for case in (cases(study) if every is None else every)}
+    top = study.top_findings(len(table), shown)
+    rank = {index: n for n, index in enumerate(top.index, start=1)}
     table["rank"] = [rank.get(index) for index in table.index]
     return table
 

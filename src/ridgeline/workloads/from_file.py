@@ -233,7 +233,7 @@ def errors_in_one_line(path: Path, shown: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         raise RidgelineError(
             f"{shown}:{line_of(error, path)}: {one_line(error)}",
-            hint="mend the file, or try it alone with python; `--debug` shows the whole traceback",
+            hint="fix the file, or try it alone with python; `--debug` shows the whole traceback",
         ) from error
 
 
