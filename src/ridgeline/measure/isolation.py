@@ -54,6 +54,7 @@ class Failure:
     hint: str
     is_input: bool = False
     is_out_of_memory: bool = False
+    is_timeout: bool = False
     log: str = ""
 
     def error(self) -> RidgelineError:
@@ -76,9 +77,16 @@ class Outcome(Generic[Answer]):
 
 
 def run_isolated(
-    work: Work[Answer], task: Any, on_message: Callable[[Any], None] = lambda message: None
+    work: Work[Answer],
+    task: Any,
+    on_message: Callable[[Any], None] = lambda message: None,
+    *,
+    timeout_s: float | None = None,
 ) -> Outcome[Answer]:
-    """Do `work(task, send)` in a process of its own; `on_message` gets what it sends on the way."""
+    """Do `work(task, send)` in a process of its own; `on_message` gets what it sends on the way.
+
+    A process that takes longer than `timeout_s` is ended.
+    """
     process: Any = None
     ours: Any = None
     try:
@@ -88,7 +96,7 @@ def run_isolated(
                 _ensure_server()
             with interrupts_later():  # an interrupt finds a process that can be ended, or none
                 process, ours = _started(work, task)
-        return _listen(ours, process, on_message, task)
+        return _listen(ours, process, on_message, task, timeout_s)
     finally:
         if process is not None:
             _end(process)
@@ -194,9 +202,18 @@ def _main_module_unseen() -> Iterator[None]:
         vars(main).update(hidden)
 
 
-def _listen(ours: Any, process: Any, on_message: Callable[[Any], None], task: Any) -> Outcome[Any]:
+def _listen(
+    ours: Any,
+    process: Any,
+    on_message: Callable[[Any], None],
+    task: Any,
+    timeout_s: float | None = None,
+) -> Outcome[Any]:
+    end_s = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
-        connection.wait([ours, process.sentinel])
+        left_s = None if end_s is None else max(0.0, end_s - time.monotonic())
+        if not connection.wait([ours, process.sentinel], left_s):
+            return Outcome(failure=_took_too_long(timeout_s or 0.0))
         if not ours.poll():
             process.join()
             return Outcome(failure=died(process.exitcode, task))
@@ -209,6 +226,14 @@ def _listen(ours: Any, process: Any, on_message: Callable[[Any], None], task: An
             process.join(ENDING_S)
             return message
         on_message(message)
+
+
+def _took_too_long(timeout_s: float) -> Failure:
+    return Failure(
+        reason=f"took longer than its timeout of {timeout_s:g} s",
+        hint="allow more time, or do less: fewer --iters, a smaller --batch-size",
+        is_timeout=True,
+    )
 
 
 def died(exit_code: int | None, task: Any = None) -> Failure:

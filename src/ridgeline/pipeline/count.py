@@ -46,7 +46,7 @@ def count_missing(
         on_progress(f"{model}, batch {run.request.batch_size}")
         try:
             _check_countable(run, with_files=with_files)
-            _count_request(results, _request_for(run))
+            count_request(results, _request_for(run))
             done += 1
         except RidgelineError as error:
             problems.append(f"{model} was not counted: {error.problem}")
@@ -83,7 +83,7 @@ def _request_for(run: MeasuredRun) -> CountRequest:
     )
 
 
-def _count_request(
+def count_request(
     results: ResultsFolder, request: CountRequest, counter: Counter | None = None
 ) -> None:
     """Count one configuration and store it."""
@@ -166,7 +166,7 @@ def _count_once(
     key = count_key(request, precision)
     if key in known:
         return False
-    _count_request(results, request, task.counter)
+    count_request(results, request, task.counter)
     known.add(key)
     return True
 
