@@ -11,6 +11,9 @@ def good() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 2))
 
 
+other = third = fourth = good
+
+
 class Raising(torch.nn.Module):
     """Fails when it is run, not when it is built."""
 

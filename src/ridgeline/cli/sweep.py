@@ -94,6 +94,7 @@ def sweep(
     elif shard is not None:
         first = stage or plan.matrix.stages[0].name
         done = sweeps.run_shard(plan, first, shard, shards, on_message=_say)
+        _write_tables(plan)
         sys.exit(SOME_FAILED if done.failed else 0)
     else:
         plan.save()
@@ -228,14 +229,10 @@ def _describe_record(case: SweepCase, record: CaseRecord) -> str:
 def _finish(plan: Sweep, stopped: str, *, as_json: bool, quiet: bool, interrupted: bool) -> None:
     """Views, tables and the status; the exit code."""
     from ridgeline.cli.status import print_stages
-    from ridgeline.report.views import write_views
     from ridgeline.signals import INTERRUPTED, interrupts_later
-    from ridgeline.sweep.tables import write_stage
 
     with interrupts_later():
-        write_views(plan.results)
-        for name, cases in plan.plans.items():
-            write_stage(plan.ledger, name, cases)
+        _write_tables(plan)
         stages = plan.status()
         print_stages(stages, as_json=as_json)
         if stopped:
@@ -247,6 +244,16 @@ def _finish(plan: Sweep, stopped: str, *, as_json: bool, quiet: bool, interrupte
         _advise(plan, stages)
     if any(status.failed for status in stages):
         sys.exit(SOME_FAILED)
+
+
+def _write_tables(plan: Sweep) -> None:
+    """The views of the results folder, and the tables of each stage."""
+    from ridgeline.report.views import write_views
+    from ridgeline.sweep.tables import write_stage
+
+    write_views(plan.results)
+    for name, cases in plan.plans.items():
+        write_stage(plan.ledger, name, cases)
 
 
 def _advise(plan: Sweep, stages: list[StageStatus]) -> None:
