@@ -158,7 +158,6 @@ def _show_plan(plan: Sweep, stage: str | None, executor: str, *, as_json: bool) 
     from ridgeline.sweep.slurm import Slurm
     from ridgeline.units import format_time
 
-    plan.ledger.adopt([]) if as_json else None
     chosen = [s for s in plan.status() if stage in (None, s.stage)]
     if as_json:
         content = {

@@ -22,7 +22,8 @@ from ridgeline.sweep.ledger import Ledger
 from ridgeline.sweep.matrix import SlurmOptions
 
 ANSWER_S = 60.0  # that a command of Slurm may take; a busy controller is slow
-BEFORE_END_S = 120  # SIGUSR2 comes so long before the end of a job's time
+BEFORE_END_S = 120  # SIGUSR2 comes so long before the end of a job's time …
+SHORT_JOB = 5  # … or, in a short job, when this part of it is left
 DEFAULT_ARRAY = 1001  # MaxArraySize, where the cluster does not tell
 ACTIVE = ("PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "REQUEUED", "REQUEUE_HOLD",
           "REQUEUE_FED", "RESIZING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT")  # fmt: skip
@@ -105,7 +106,7 @@ def make_script(
         "account": options.account,
         "qos": options.qos,
         "dependency": dependency,
-        "signal": f"B:USR2@{BEFORE_END_S}",
+        "signal": f"B:USR2@{_seconds_before_end(options)}",
     }
     lines = [f"#SBATCH --{key}={value}" for key, value in values.items() if value != ""]
     lines += ["#SBATCH --requeue"]
@@ -113,6 +114,11 @@ def make_script(
     words = [one if one.startswith("$") else shlex.quote(one) for one in command]
     run = "exec " + " ".join(f'"{w}"' if w.startswith("$") else w for w in words)
     return "\n".join(["#!/bin/bash", f"# {about}", *lines, "", *options.setup, run, ""])
+
+
+def _seconds_before_end(options: SlurmOptions) -> int:
+    time_s = parse_time_s(options.time) if options.time else None
+    return min(BEFORE_END_S, int(time_s / SHORT_JOB)) if time_s else BEFORE_END_S
 
 
 def _merge_gpu_kind(options: SlurmOptions, gpu: str) -> dict[str, str]:
