@@ -17,6 +17,7 @@ NAMES = (  # in the order of a whole run: what is quick and says most comes firs
     "cpu_ceilings",
     "run_overhead",
     "kills",
+    "sweeps",
     "breakages",
     "report_scale",
     "import_scale",

@@ -42,9 +42,9 @@ PACKAGES = [  # in import order; siblings on one line do not import each other
     ["roofline"],
     ["findings"],
     ["predict"],
-    ["sweep"],
     ["report"],
     ["pipeline"],
+    ["sweep"],  # repeats the pipeline over a matrix
     ["api"],
     ["cli"],
     ["__init__"],  # the public API: everything above may appear in it, nothing above may use it

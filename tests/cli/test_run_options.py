@@ -168,7 +168,9 @@ def test_debug_shows_where_this_process_failed(folder: Path) -> None:
 def test_debug_shows_where_another_process_failed(
     folder: Path, capsys: Printed, monkeypatch: MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ridgeline.pipeline.cases.run_isolated", attempt)
+    monkeypatch.setattr(
+        "ridgeline.pipeline.cases.run_isolated", lambda *work, timeout_s: attempt(*work)
+    )
     wrong = ("net.py:make", "--input-size", "5", "-b", "2", *QUICK, "-q")
     assert run_apart(*wrong) == 3
     said = capsys.readouterr().err

@@ -19,6 +19,8 @@ from ridgeline.cli import (
     profile,
     report,
     roofline,
+    status,
+    sweep,
     train,
 )
 from ridgeline.cli import run as run_command
@@ -32,7 +34,7 @@ from ridgeline.version import __version__
 USER_ERROR = 2
 WORKFLOW = (
     "analyze", "doctor", "machine", "count", "export", "run", "train", "profile", "import",
-    "roofline", "compare", "report",
+    "sweep", "status", "roofline", "compare", "report",
 )  # fmt: skip
 
 
@@ -66,6 +68,8 @@ app.command("run", epilog=run_command.EXAMPLES)(run_command.run)
 app.command("train", epilog=train.EXAMPLES)(train.train)
 app.command("profile", epilog=profile.EXAMPLES, cls=profile.WithProgram)(profile.profile)
 app.command("import", epilog=imports.EXAMPLES)(imports.import_files)
+app.command("sweep", epilog=sweep.EXAMPLES)(sweep.sweep)
+app.command("status", epilog=status.EXAMPLES)(status.status)
 app.command("roofline", epilog=roofline.EXAMPLES)(roofline.roofline)
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("report", epilog=report.EXAMPLES)(report.report)

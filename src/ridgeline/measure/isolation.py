@@ -54,6 +54,7 @@ class Failure:
     hint: str
     is_input: bool = False
     is_out_of_memory: bool = False
+    is_timeout: bool = False
     log: str = ""
 
     def error(self) -> RidgelineError:
@@ -76,9 +77,16 @@ class Outcome(Generic[Answer]):
 
 
 def run_isolated(
-    work: Work[Answer], task: Any, on_message: Callable[[Any], None] = lambda message: None
+    work: Work[Answer],
+    task: Any,
+    on_message: Callable[[Any], None] = lambda message: None,
+    *,
+    timeout_s: float | None = None,
 ) -> Outcome[Answer]:
-    """Do `work(task, send)` in a process of its own; `on_message` gets what it sends on the way."""
+    """Do `work(task, send)` in a process of its own; `on_message` gets what it sends on the way.
+
+    A process that takes longer than `timeout_s` is ended.
+    """
     process: Any = None
     ours: Any = None
     context: Any = multiprocessing.get_context(start_method())
@@ -98,7 +106,7 @@ def run_isolated(
                 hint="check the limits of processes, memory and open files; where a command has"
                 " --in-process, that needs none",
             ) from error
-        return _listen(ours, process, on_message)
+        return _listen(ours, process, on_message, timeout_s)
     finally:
         if process is not None and process.pid is not None:
             process.terminate()  # it may tidy up what it was writing, for a moment
@@ -169,9 +177,14 @@ def _main_module_unseen() -> Iterator[None]:
         vars(main).update(hidden)
 
 
-def _listen(ours: Any, process: Any, on_message: Callable[[Any], None]) -> Outcome[Any]:
+def _listen(
+    ours: Any, process: Any, on_message: Callable[[Any], None], timeout_s: float | None
+) -> Outcome[Any]:
+    end_s = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
-        connection.wait([ours, process.sentinel])
+        left_s = None if end_s is None else max(0.0, end_s - time.monotonic())
+        if not connection.wait([ours, process.sentinel], left_s):
+            return Outcome(failure=_took_too_long(timeout_s or 0.0))
         try:
             has_message = ours.poll()
             message = ours.recv() if has_message else None
@@ -184,6 +197,14 @@ def _listen(ours: Any, process: Any, on_message: Callable[[Any], None]) -> Outco
             process.join(ENDING_S)
             return message
         on_message(message)
+
+
+def _took_too_long(timeout_s: float) -> Failure:
+    return Failure(
+        reason=f"took longer than its timeout of {timeout_s:g} s",
+        hint="allow more time, or do less: fewer --iters, a smaller --batch-size",
+        is_timeout=True,
+    )
 
 
 def died(exit_code: int | None) -> Failure:

@@ -85,6 +85,7 @@ class Case(Task):
     label: str = ""
     digest: str | None = None  # tells modules of the same name apart; a file has its own
     largest: LargestBatch | None = None  # how its batch size was found
+    case_id: str = ""  # of a sweep; the name of the run begins with it
 
     @property
     def name(self) -> str:
@@ -131,6 +132,7 @@ class Executor:
     """Where work is done: in a process of its own, or in this one."""
 
     in_process: bool = False
+    timeout_s: float | None = None  # of work in a process of its own
     keeps_stdout: bool = False  # of this process, for what a model prints
 
     def do(
@@ -138,7 +140,7 @@ class Executor:
     ) -> Outcome[Any]:
         """The answer, or the failure that whatever was raised is."""
         if not self.in_process:
-            return run_isolated(work, task, on_message)
+            return run_isolated(work, task, on_message, timeout_s=self.timeout_s)
         with self.in_this_process():
             return attempt(work, task, on_message)
 
@@ -224,6 +226,7 @@ class CaseRunner:
     ) -> None:
         request = run_request(case, label=case.label, repeat=case.repeat, digest=case.digest)
         label = run_label("run", case.spec.model, case.spec.batch_size, label=case.label)
+        label = f"{case.case_id}-{label}" if case.case_id else label
         made = replace(collect(), backends=measured.backends if measured else {})
         tables = measured.tables if measured else {}
         try:

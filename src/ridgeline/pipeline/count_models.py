@@ -240,7 +240,7 @@ def count_missing(
                 precision=run.result.precision,
                 optimizer=request.optimizer,
             )
-            _count_request(results, needed)
+            count_request(results, needed)
             done += 1
         except RidgelineError as error:
             problems.append(f"{request.model} was not counted: {error.problem}")
@@ -266,7 +266,7 @@ def _check_countable(run: MeasuredRun, *, with_files: bool) -> None:
         raise RidgelineError(reason, hint="")
 
 
-def _count_request(
+def count_request(
     results: ResultsFolder, request: CountRequest, counter: Counter | None = None
 ) -> None:
     """Count one configuration and store it."""
@@ -328,7 +328,7 @@ def count_task(task: CountTask, send: OnProgress) -> CountAnswer:
                 send(f"{spec.model}, batch {batch_size}")
                 sized = replace(request, batch_size=batch_size, precision=precision)
                 if (key := count_key(sized, precision)) not in known:
-                    _count_request(results, sized, task.counter)
+                    count_request(results, sized, task.counter)
                     known.add(key)
                     counted += 1
         except RidgelineError as error:

@@ -100,7 +100,7 @@ def _write_once(results: ResultsFolder) -> tuple[list[Path], list[str]]:
     for name in dict.fromkeys(_file_name(run) for run in runs):  # ./a.py and a.py share a file
         mine = [run for run in runs if _file_name(run) == name]
         written.append(_write(results.path / f"{name}_overall.csv", overall(mine)))
-        timed = _all_layers(mine, problems)
+        timed = all_layers(mine, problems)
         if timed is not None:
             written.append(_write(results.path / f"{name}_layers.csv", timed))
     return written, problems
@@ -238,7 +238,7 @@ def layers(run: MeasuredRun, table: pd.DataFrame) -> pd.DataFrame:
     return new[[*LAYER_COLUMNS, *(name for name in new.columns if name not in LAYER_COLUMNS)]]
 
 
-def _all_layers(runs: Iterable[MeasuredRun], problems: list[str]) -> pd.DataFrame | None:
+def all_layers(runs: Iterable[MeasuredRun], problems: list[str]) -> pd.DataFrame | None:
     import pandas as pd
 
     tables = [

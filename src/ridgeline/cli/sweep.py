@@ -1,0 +1,265 @@
+"""`ridgeline sweep`: an experiment matrix, in stages, here or on Slurm."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.cli.messages import SOME_FAILED, messages_unless, print_json, show_message
+from ridgeline.cli.options import Output, argument, option, takes_groups
+from ridgeline.errors import RidgelineError
+from ridgeline.settings import one_of
+
+if TYPE_CHECKING:
+    from ridgeline.sweep.ledger import CaseRecord
+    from ridgeline.sweep.plan import SweepCase
+    from ridgeline.sweep.run import SlurmRun, Sweep
+    from ridgeline.sweep.status import StageStatus
+
+EXECUTORS = ("local", "slurm")
+EXAMPLES = """
+[bold]Examples[/]
+
+  ridgeline sweep --list                                   # ready matrices
+  ridgeline sweep --copy laptop-cpu                        # a file to change
+  ridgeline sweep laptop-cpu.yaml --dry-run                # how many cases, how long
+  ridgeline sweep laptop-cpu.yaml
+  ridgeline sweep laptop-cpu --stage quick --retry-failed
+  ridgeline sweep study.yaml --executor slurm              # one job array a stage
+  ridgeline sweep cancel study
+
+[bold]Exit code[/]: 0 all went well; 2 something asked for is not possible; 3 cases failed (their
+reasons: `ridgeline status`); 130 interrupted. What was completed is kept in every case; the same
+command goes on where it ended.
+"""
+
+
+@takes_groups
+def sweep(
+    words: list[str] | None = argument(
+        None, "FILE|NAME", "A YAML file, a stored sweep or a ready matrix; `cancel NAME` ends one."
+    ),
+    stage: str | None = option(None, "Run this stage only."),
+    dry_run: bool = option(False, "Show the cases and the time; run nothing.", "--dry-run"),
+    executor: str = option("local", "local or slurm.", choices=EXECUTORS),
+    parallel: int = option(
+        1, "Processes that run cases at once; each has a GPU of its own.", min=1
+    ),
+    retry_failed: bool = option(False, "Try failed cases again.", "--retry-failed"),
+    list_ready: bool = option(False, "List ready matrices.", "--list"),
+    copy: str | None = option(None, "Copy a ready matrix to NAME.yaml here.", metavar="NAME"),
+    shard: int | None = option(None, "", hidden=True),
+    shards: int = option(1, "", hidden=True),
+    *,
+    output: Output,
+) -> None:
+    """Run every combination of a matrix, stage by stage; resumes where it ended."""
+    from ridgeline.store import ResultsFolder
+    from ridgeline.sweep import run as sweeps
+
+    if list_ready or copy:
+        _show_ready(copy, as_json=output.as_json)
+        return
+    one_of("--executor", executor, EXECUTORS)
+    folder = ResultsFolder(output.results)
+    name, is_cancel = _parse_argument(words or [])
+    plan = sweeps.open_sweep(name, folder)
+    if stage is not None:
+        plan.matrix.stage(stage)
+    if is_cancel:
+        _cancel(plan)
+    elif dry_run:
+        _show_plan(plan, stage, executor, as_json=output.as_json)
+    elif shard is not None:
+        first = stage or plan.matrix.stages[0].name
+        done = sweeps.run_shard(plan, first, shard, shards, on_message=show_message)
+        _write_tables(plan)
+        sys.exit(SOME_FAILED if done.failed else 0)
+    else:
+        plan.save()
+        if retry_failed:
+            _retry(plan, stage)
+        run = _run_on_slurm if executor == "slurm" else _run_here
+        run(plan, stage, parallel, as_json=output.as_json, quiet=output.quiet)
+
+
+def _parse_argument(words: list[str]) -> tuple[str, bool]:
+    if words[:1] == ["cancel"] and len(words) == 2:
+        return words[1], True
+    if len(words) != 1 or words == ["cancel"]:
+        problem = "no matrix was named" if not words else f"cannot read {' '.join(words)!r}"
+        raise RidgelineError(
+            problem, hint="ridgeline sweep FILE.yaml, or ridgeline sweep cancel NAME;"
+            " `ridgeline sweep --list` shows ready matrices",
+        )  # fmt: skip
+    return words[0], False
+
+
+def _show_ready(copy: str | None, *, as_json: bool) -> None:
+    from ridgeline.sweep.run import copy_ready, list_ready
+
+    if copy:
+        print(copy_ready(copy.removesuffix(".yaml"), Path()))
+        return
+    ready = list_ready()
+    if as_json:
+        print_json({"ready": [{"name": n, "about": a} for n, a in ready.items()]})
+        return
+    width = max(map(len, ready))
+    for name, about in ready.items():
+        print(f"{name:{width}}  {about}")
+    show_message("run one by its name, or `ridgeline sweep --copy NAME` and change it")
+
+
+def _cancel(plan: Sweep) -> None:
+    from ridgeline.sweep.run import cancel
+
+    count = cancel(plan)
+    print(f"{plan.matrix.name}: {count} cases were at work and are ended; what is done is kept")
+
+
+def _retry(plan: Sweep, stage: str | None) -> None:
+    chosen = [stage] if stage else list(plan.plans)
+    ids = [case.case_id for name in chosen for case in plan.plans[name]]
+    count = plan.ledger.forget_failures(ids)
+    show_message(f"{count} failed cases will be tried again")
+
+
+# ---------------------------------------------------------------- a dry run
+
+
+def _show_plan(plan: Sweep, stage: str | None, executor: str, *, as_json: bool) -> None:
+    from ridgeline.sweep.slurm import Slurm
+    from ridgeline.units import format_time
+
+    chosen = [s for s in plan.status() if stage in (None, s.stage)]
+    if as_json:
+        content = {
+            "name": plan.matrix.name,
+            "stages": [
+                {
+                    "name": status.stage,
+                    "cases": [{"case_id": case.case_id, **case.definition}
+                              for case in plan.plans[status.stage]],
+                    "done": status.done,
+                    "expected_s": status.remaining_s,
+                }
+                for status in chosen
+            ],
+        }  # fmt: skip
+        print_json(content)
+        return
+    for status in chosen:
+        guess = ", a guess: no such case has been run yet" if status.is_guess else ""
+        print(
+            f"stage {status.stage}: {status.total} cases, {status.done} done,"
+            f" {status.failed} failed; about {format_time(status.remaining_s)} to go{guess}"
+        )
+    if executor == "slurm":
+        from ridgeline.sweep.run import SlurmRun
+
+        run = SlurmRun(sweep=plan, slurm=Slurm())
+        first = next((s for s in chosen if not s.is_finished), chosen[-1])
+        part = plan.matrix.stage(first.stage)
+        numbers = range(len(run.shards(part)))
+        print(f"\n{run.script(part, list(numbers), run.shards(part)[0][0].gpu)}", end="")
+
+
+# ---------------------------------------------------------------- runs
+
+
+def _run_here(plan: Sweep, stage: str | None, parallel: int, *, as_json: bool, quiet: bool) -> None:
+    from ridgeline.cli.progress import progress_bar
+    from ridgeline.sweep.run import LocalRun
+
+    total = sum(len(plan.open_cases(s.name)) for s in plan.stages_from(stage))
+    interrupted = False
+    run = LocalRun(sweep=plan, parallel=parallel)
+    try:
+        with progress_bar(total, quiet=quiet) as progress:
+            run.progress = progress
+
+            def show(case: SweepCase, record: CaseRecord) -> None:
+                if not quiet and not as_json:
+                    with progress.aside():
+                        print(_describe_record(case, record), flush=True)
+
+            run.on_record = show
+            run.run(stage)
+    except KeyboardInterrupt:
+        interrupted = True
+    _finish(plan, run.stopped, as_json=as_json, quiet=quiet, interrupted=interrupted)
+
+
+def _describe_record(case: SweepCase, record: CaseRecord) -> str:
+    from ridgeline.units import format_time
+
+    took = f" ({format_time(record.time_s)})" if record.time_s else ""
+    why = f": {record.reason}" if record.reason else ""
+    return f"{record.status}: {case.name}{took}{why}"
+
+
+def _finish(plan: Sweep, stopped: str, *, as_json: bool, quiet: bool, interrupted: bool) -> None:
+    """Views, tables and the status; the exit code."""
+    from ridgeline.cli.status import print_stages
+    from ridgeline.signals import INTERRUPTED, interrupts_later
+
+    with interrupts_later():
+        _write_tables(plan)
+        stages = plan.status()
+        print_stages(stages, as_json=as_json)
+        if stopped:
+            show_message(f"note: stopped: {stopped}")
+    if interrupted:
+        show_message("ridgeline: interrupted; the same command goes on where this ended")
+        sys.exit(INTERRUPTED)
+    if not quiet and not as_json:
+        _advise(plan, stages)
+    if any(status.failed for status in stages):
+        sys.exit(SOME_FAILED)
+
+
+def _write_tables(plan: Sweep) -> None:
+    """The views of the results folder, and the tables of each stage."""
+    from ridgeline.report.views import write_views
+    from ridgeline.sweep.tables import write_stage
+
+    write_views(plan.results)
+    for name, cases in plan.plans.items():
+        write_stage(plan.ledger, name, cases)
+
+
+def _advise(plan: Sweep, stages: list[StageStatus]) -> None:
+    folder = plan.results.path
+    if any(status.done for status in stages):
+        show_message(f"next: ridgeline report {plan.matrix.name} --results {folder}")
+    if any(status.failed for status in stages):
+        show_message(f"next: ridgeline sweep {plan.matrix.name} --retry-failed --results {folder}")
+
+
+def _run_on_slurm(
+    plan: Sweep, stage: str | None, parallel: int, *, as_json: bool, quiet: bool
+) -> None:
+    from ridgeline.sweep.run import SlurmRun
+
+    say = messages_unless(quiet)
+
+    run = SlurmRun(sweep=plan, on_message=say)
+    run.run(stage)
+    if as_json:
+        print_json(_describe_jobs(run))
+    else:
+        for job in run.submitted:
+            print(f"job {job.job_id}: stage {job.stage}, {len(job.shards)} shards; {job.script}")
+        if run.stopped:
+            print(run.stopped)
+        elif not run.submitted:
+            print("nothing was submitted: every case is done, failed, or waits in a job already")
+    say(f"how far it is: ridgeline status {plan.matrix.name} --results {plan.results.path}")
+
+
+def _describe_jobs(run: SlurmRun) -> dict[str, Any]:
+    jobs = [{"job_id": job.job_id, "stage": job.stage, "shards": list(job.shards)}
+            for job in run.submitted]  # fmt: skip
+    return {"name": run.sweep.matrix.name, "jobs": jobs, "stopped": run.stopped}

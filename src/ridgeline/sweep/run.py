@@ -1,0 +1,433 @@
+"""A sweep from its plan to its end: stages in order, here or on Slurm; cancelling."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from ridgeline.errors import RidgelineError
+from ridgeline.measure.worker import MeasuredCase, measure_task
+from ridgeline.pipeline.cases import NoProgress, ProgressListener
+from ridgeline.store import ResultsFolder, atomic_write_text
+from ridgeline.sweep.ledger import CaseRecord, Ledger, slurm_task
+from ridgeline.sweep.matrix import Matrix, Stage, matrix_from_dict, parse_matrix, read_matrix
+from ridgeline.sweep.plan import SweepCase, plan_stage, split_into_shards
+from ridgeline.sweep.shard import JOB_TIME_ENDS, Interrupt, Shard, ended_by_signals
+from ridgeline.sweep.slurm import (
+    Job,
+    Slurm,
+    format_tasks,
+    job_name,
+    make_script,
+    read_jobs,
+    write_job,
+)
+from ridgeline.sweep.status import Expectation, StageStatus, summarise
+
+EXECUTORS = ("local", "slurm")
+LOOK_S = 0.5  # how often a sweep of several processes looks how far they are
+ENDING_S = 20.0  # for a process to end the case that it is at
+TASK_ID = "$SLURM_ARRAY_TASK_ID"
+OnMessage = Callable[[str], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Sweep:
+    """A matrix, planned, in its results folder."""
+
+    matrix: Matrix
+    results: ResultsFolder
+    ledger: Ledger = field(init=False)
+    plans: dict[str, list[SweepCase]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(self.results, self.matrix.name)
+        self.plans = {stage.name: plan_stage(stage) for stage in self.matrix.stages}
+
+    def save(self) -> None:
+        """Keep the plan, and take over what is stored already."""
+        self.results.check_writable()
+        self.ledger.write_plan(self.matrix, self.plans)
+        self.ledger.adopt([case for cases in self.plans.values() for case in cases])
+
+    def status(self) -> list[StageStatus]:
+        records, running = self.ledger.records(), self.ledger.running()
+        expectation = Expectation()
+        for cases in self.plans.values():
+            expectation.learn(cases, records)
+        return [summarise(self.matrix.name, name, cases, records, running, expectation)
+                for name, cases in self.plans.items()]  # fmt: skip
+
+    def open_cases(self, stage: str) -> list[SweepCase]:
+        records = self.ledger.records()
+        return [case for case in self.plans[stage] if case.case_id not in records]
+
+    def stages_from(self, name: str | None) -> list[Stage]:
+        """The stages to run: one by its name, or all."""
+        return [self.matrix.stage(name)] if name else list(self.matrix.stages)
+
+
+def open_sweep(source: str | Path | Mapping[str, Any], results: ResultsFolder) -> Sweep:
+    """A sweep from a YAML file, a dictionary, the name of a stored sweep or of a ready matrix."""
+    if isinstance(source, Mapping):
+        return Sweep(matrix=matrix_from_dict(source, name="sweep"), results=results)
+    text = str(source)
+    if Path(text).is_file():
+        return Sweep(matrix=read_matrix(Path(text)), results=results)
+    if (Ledger(results, text).path / "sweep.yaml").is_file():
+        return Sweep(matrix=Ledger(results, text).read_matrix(), results=results)
+    if text in list_ready():
+        return Sweep(matrix=parse_matrix(read_ready(text), name=text, file=text), results=results)
+    if text.endswith((".yaml", ".yml")) or "/" in text:
+        raise RidgelineError(
+            f"no such file: {text}", hint="`ridgeline sweep --list` shows ready matrices"
+        )
+    raise RidgelineError(
+        f"there is no sweep {text!r} in {results.path}, and no ready matrix of that name",
+        hint=f"name a YAML file, or one of {', '.join(list_ready())}",
+    )
+
+
+# ---------------------------------------------------------------- ready matrices
+
+
+def list_ready() -> dict[str, str]:
+    """Ready matrices by name, with the first line of each."""
+    folder = resources.files("ridgeline.sweep") / "ready"
+    files = sorted(f.name for f in folder.iterdir() if f.name.endswith(".yaml"))
+    texts = {name.removesuffix(".yaml"): (folder / name).read_text("utf-8") for name in files}
+    return {name: text.splitlines()[0].lstrip("# ") for name, text in texts.items()}
+
+
+def read_ready(name: str) -> str:
+    if name not in list_ready():
+        hint = f"there are {', '.join(list_ready())}"
+        raise RidgelineError(f"no ready matrix is called {name!r}", hint=hint)
+    return (resources.files("ridgeline.sweep") / "ready" / f"{name}.yaml").read_text("utf-8")
+
+
+def copy_ready(name: str, folder: Path) -> Path:
+    """Write a ready matrix to a file of one's own."""
+    text, path = read_ready(name), folder / f"{name}.yaml"
+    if path.exists():
+        raise RidgelineError(f"{path} exists already", hint="remove it, or go to another folder")
+    atomic_write_text(path, text, elsewhere="another folder")
+    return path
+
+
+# ---------------------------------------------------------------- here
+
+
+@dataclass(slots=True, kw_only=True)
+class LocalRun:
+    """Runs stages on this machine; `stopped` says why a later stage was not begun."""
+
+    sweep: Sweep
+    parallel: int = 1
+    progress: ProgressListener = field(default_factory=NoProgress)
+    on_record: Callable[[SweepCase, CaseRecord], None] = lambda case, record: None
+    work: Callable[..., MeasuredCase] = measure_task
+    in_process: bool = False
+    stopped: str = ""
+
+    def run(self, stage_name: str | None = None) -> None:
+        for stage in self.sweep.stages_from(stage_name):
+            self._run_stage(stage)
+            status = next(s for s in self.sweep.status() if s.stage == stage.name)
+            is_last = stage.name == self.sweep.matrix.stages[-1].name
+            if not status.may_promote(stage) and stage_name is None and not is_last:
+                self.stopped = describe_stop(stage, status)
+                return
+
+    def _run_stage(self, stage: Stage) -> None:
+        cases = self.sweep.open_cases(stage.name)
+        if not cases:
+            return
+        shards = split_into_shards(cases, self.parallel) if self.parallel > 1 else [cases]
+        if len(shards) > 1:
+            self._run_processes(stage, len(shards), cases)
+            return
+        _check_gpu_kind(cases)
+        with ended_by_signals():
+            Shard(
+                ledger=self.sweep.ledger, stage=stage.name, progress=self.progress,
+                on_record=self.on_record, work=self.work,
+                in_process=self.in_process,
+            ).run(cases)  # fmt: skip
+
+    def _run_processes(self, stage: Stage, count: int, cases: Sequence[SweepCase]) -> None:
+        """A process for each shard, each with a GPU of its own where there are several."""
+        processes: list[subprocess.Popen[bytes]] = []
+        try:
+            for number in range(count):
+                command = shard_command(self.sweep, stage.name, str(number), count)
+                environment = {**os.environ, **choose_gpu(number)}
+                processes.append(
+                    subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+                )
+            self._watch(processes, cases)
+        finally:
+            _end(processes)
+
+    def _watch(self, processes: list[subprocess.Popen[bytes]], cases: Sequence[SweepCase]) -> None:
+        waiting = {case.case_id: case for case in cases}
+        while True:
+            is_over = all(process.poll() is not None for process in processes)
+            for case_id in list(waiting):
+                record = self.sweep.ledger.read_record(case_id)
+                if record is not None:
+                    case = waiting.pop(case_id)
+                    self.progress.start(case.name)
+                    self.on_record(case, record)
+            if is_over:
+                return
+            time.sleep(LOOK_S)
+
+
+def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+    for process in processes:
+        try:
+            process.wait(ENDING_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def choose_gpu(number: int) -> dict[str, str]:
+    """One of the visible GPUs for a shard, by turns; nothing where there are none."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = [one for one in visible.split(",") if one] if visible else _list_gpu_uuids()
+    return {"CUDA_VISIBLE_DEVICES": names[number % len(names)]} if names else {}
+
+
+def _list_gpu_uuids() -> list[str]:
+    from ridgeline.sensors.nvidia import load_nvml, read_gpus
+
+    nvml = load_nvml()
+    return [gpu.uuid for gpu in read_gpus(nvml) if gpu.uuid] if nvml else []
+
+
+def shard_command(sweep: Sweep, stage: str, number: str, count: int) -> list[str]:
+    """The command that runs one shard of a stage."""
+    return [
+        sys.executable, "-m", "ridgeline", "sweep", sweep.matrix.name, "--stage", stage,
+        "--shard", number, "--shards", str(count),
+        "--results", str(sweep.results.path.resolve()), "--quiet",
+    ]  # fmt: skip
+
+
+def run_shard(sweep: Sweep, stage: str, number: int, count: int, on_message: OnMessage) -> Shard:
+    """One of `count` shards of a stage. In a job of Slurm whose time ends, it is put back."""
+    shards = split_into_shards(sweep.plans[stage], count)
+    if not 0 <= number < len(shards):
+        raise RidgelineError(
+            f"the stage {stage} has no shard {number}", hint=f"it has {len(shards)}"
+        )
+    shard = Shard(ledger=sweep.ledger, stage=stage)
+    with ended_by_signals():
+        try:
+            shard.run(shards[number])
+        except KeyboardInterrupt:
+            if Interrupt.reason == JOB_TIME_ENDS:
+                on_message(put_back(sweep.ledger) or "put back into the queue")
+            raise
+    return shard
+
+
+def put_back(ledger: Ledger) -> str:
+    """Have this job of Slurm start again; what to tell if that is not possible."""
+    task = slurm_task(os.environ)
+    script = {job.job_id: job.script for job in read_jobs(ledger)}.get(task.partition("_")[0], "")
+    if not task or Slurm().requeue(task, script):
+        return ""
+    return f"job {task} could not be put back into the queue; start the sweep again"
+
+
+def _check_gpu_kind(cases: Sequence[SweepCase]) -> None:
+    """A kind of GPU is chosen by Slurm; here it has to be the one that is there."""
+    kinds = {case.gpu for case in cases} - {""}
+    if not kinds:
+        return
+    from ridgeline.sensors.nvidia import load_nvml, read_gpus
+
+    nvml = load_nvml()
+    names = [gpu.name for gpu in read_gpus(nvml)] if nvml else []
+    absent = sorted(kind for kind in kinds if not any(kind.lower() in n.lower() for n in names))
+    if absent:
+        raise RidgelineError(
+            f"the sweep wants GPUs of the kind {', '.join(absent)}, and here is"
+            f" {', '.join(names) or 'no GPU'}",
+            hint="leave `gpu` out, or use --executor slurm",
+        )
+
+
+def describe_stop(stage: Stage, status: StageStatus) -> str:
+    """Why the stage after this one does not start."""
+    if not status.is_finished:
+        return f"{status.pending + status.running} cases of the stage {stage.name} are not finished"
+    return (
+        f"{status.failed} of {status.total} cases of the stage {stage.name} failed, and the next"
+        f" stage starts when {stage.promote:.0%} succeed (promote)"
+    )
+
+
+# ---------------------------------------------------------------- on Slurm
+
+
+@dataclass(slots=True, kw_only=True)
+class SlurmRun:
+    """Submits the stage that is next; a small job after it submits the one that follows."""
+
+    sweep: Sweep
+    slurm: Slurm = field(default_factory=Slurm)
+    on_message: OnMessage = lambda text: None
+    submitted: list[Job] = field(default_factory=list)
+    stopped: str = ""
+
+    def run(self, stage_name: str | None = None) -> None:
+        self.slurm.check()
+        self.slurm.check_options(self.sweep.matrix.slurm)
+        for stage in self.sweep.stages_from(stage_name):
+            status = next(s for s in self.sweep.status() if s.stage == stage.name)
+            if not status.is_finished:
+                self._submit_stage(stage, follow=stage_name is None)
+                return
+            is_last = stage.name == self.sweep.matrix.stages[-1].name
+            if not status.may_promote(stage) and stage_name is None and not is_last:
+                self.stopped = describe_stop(stage, status)
+                return
+
+    def _submit_stage(self, stage: Stage, *, follow: bool) -> None:
+        """An array for each kind of GPU and each part that MaxArraySize allows."""
+        busy = self._find_busy_shards(stage)
+        if busy is None:
+            self.stopped = "squeue does not answer, so nothing was submitted; try again later"
+            return
+        self.sweep.ledger.forget_attempts(c.case_id for c in self.sweep.plans[stage.name])
+        for numbers, gpu, offset in self._list_arrays(stage, busy):
+            script = self.write_script(stage, numbers, gpu, offset)
+            job_id = self.slurm.submit(script)
+            job = Job(
+                job_id=job_id,
+                stage=stage.name,
+                shards=tuple(numbers),
+                offset=offset,
+                script=str(script),
+                submitted=datetime.now().astimezone().isoformat(timespec="seconds"),
+            )
+            write_job(self.sweep.ledger, job)
+            self.submitted.append(job)
+        is_last = stage.name == self.sweep.matrix.stages[-1].name
+        if follow and self.submitted and not is_last:
+            self._submit_follower(stage)
+
+    def _find_busy_shards(self, stage: Stage) -> set[int] | None:
+        """Shards of this stage that jobs wait for or work on already."""
+        queue = self.slurm.queue([job_name(self.sweep.matrix.name, stage.name)])
+        if queue is None:
+            return None
+        jobs = {job.job_id: job for job in read_jobs(self.sweep.ledger) if job.stage == stage.name}
+        busy = set()
+        for task in queue:
+            job = jobs.get(task.job_id)
+            if job is not None and task.task.isdecimal():
+                busy.add(job.offset + int(task.task))
+        return busy
+
+    def shards(self, stage: Stage) -> list[list[SweepCase]]:
+        return split_into_shards(self.sweep.plans[stage.name], self.sweep.matrix.slurm.array_size)
+
+    def _list_arrays(self, stage: Stage, busy: set[int]) -> list[tuple[list[int], str, int]]:
+        """Numbers of shards with open cases, their kind of GPU, and what task 0 stands for."""
+        open_ids = {case.case_id for case in self.sweep.open_cases(stage.name)}
+        largest = self.slurm.largest_array()
+        arrays: dict[tuple[str, int], list[int]] = {}
+        for number, shard in enumerate(self.shards(stage)):
+            if number not in busy and any(case.case_id in open_ids for case in shard):
+                key = (shard[0].gpu, number // largest * largest)
+                arrays.setdefault(key, []).append(number)
+        return [(numbers, gpu, offset) for (gpu, offset), numbers in arrays.items()]
+
+    def write_script(self, stage: Stage, numbers: Sequence[int], gpu: str, offset: int) -> Path:
+        """Write the job script of an array, and return its path."""
+        text = self.script(stage, numbers, gpu, offset)
+        name = "-".join(part for part in (stage.name, gpu, str(offset) if offset else "") if part)
+        path = (self.sweep.ledger.path / "jobs" / f"{name}.sh").resolve()
+        atomic_write_text(path, text)
+        return path
+
+    def script(self, stage: Stage, numbers: Sequence[int], gpu: str = "", offset: int = 0) -> str:
+        count = len(self.shards(stage))
+        task = f"$(({offset} + SLURM_ARRAY_TASK_ID))" if offset else TASK_ID
+        cases = sum(len(self.shards(stage)[number]) for number in numbers)
+        return make_script(
+            name=job_name(self.sweep.matrix.name, stage.name),
+            tasks=format_tasks(number - offset for number in numbers),
+            command=shard_command(self.sweep, stage.name, task, count),
+            options=self.sweep.matrix.slurm,
+            output=(self.sweep.ledger.path / "jobs").resolve(),
+            about=f"ridgeline: stage {stage.name} of the sweep {self.sweep.matrix.name},"
+            f" {cases} cases in {len(numbers)} shards",
+            gpu=gpu,
+        )
+
+    def _submit_follower(self, stage: Stage) -> None:
+        """A job that looks, when this stage has ended, whether the next may start."""
+        from dataclasses import replace
+
+        options = self.sweep.matrix.slurm
+        small = replace(options, gpus="", gres="", constraint="", exclusive=False, cpus=1, mem="",
+                        time="10", array_size=0)  # fmt: skip
+        name = f"{job_name(self.sweep.matrix.name, stage.name)}-next"
+        command = [
+            sys.executable,
+            "-m",
+            "ridgeline",
+            "sweep",
+            self.sweep.matrix.name,
+            "--executor",
+            "slurm",
+            "--results",
+            str(self.sweep.results.path.resolve()),
+        ]
+        after = ":".join(job.job_id for job in self.submitted)
+        text = make_script(
+            name=name, tasks="", command=command, options=small,
+            output=(self.sweep.ledger.path / "jobs").resolve(), dependency=f"afterany:{after}",
+            about=f"ridgeline: starts the stage after {stage.name}, if its rule is met",
+        )  # fmt: skip
+        path = (self.sweep.ledger.path / "jobs" / f"{stage.name}-next.sh").resolve()
+        atomic_write_text(path, text)
+        job_id = self.slurm.submit(path)
+        self.on_message(f"job {job_id} starts the next stage when these have ended")
+
+
+def cancel(sweep: Sweep, slurm: Slurm | None = None) -> int:
+    """End what runs and keep what is done; how many cases were at work."""
+    ledger, slurm = sweep.ledger, slurm or Slurm()
+    running = ledger.running()
+    if slurm.has("scancel"):
+        names = [f"{job_name(sweep.matrix.name, stage.name)}{end}"
+                 for stage in sweep.matrix.stages for end in ("-next", "")]  # fmt: skip
+        for name in names:  # the job that would start the next stage first
+            slurm.run(("scancel", "--name", name))
+    import socket
+
+    for holder in running.values():
+        if holder.host == socket.gethostname() and not holder.job:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(holder.pid, signal.SIGTERM)
+    return len(running)

@@ -1,0 +1,322 @@
+"""A shard: cases of a sweep run one after another, on one device.
+
+Each case is measured in a process of its own. It is claimed first, so that two shards never run the
+same one; its runs are stored, then how it ended is recorded. A shard that is killed leaves cases
+that another one takes up.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from ridgeline.errors import RidgelineError
+from ridgeline.measure.isolation import Failure, run_isolated
+from ridgeline.measure.worker import MeasuredCase, measure_task
+from ridgeline.pipeline.cases import Case, CaseRunner, Executor, NoProgress, ProgressListener
+from ridgeline.records import CountRequest
+from ridgeline.store import MeasuredRun, ResultsFolder, atomic_write_text, to_json
+from ridgeline.sweep.ledger import (
+    BROKEN,
+    DONE,
+    MOST_ATTEMPTS,
+    NOT_SUPPORTED,
+    OUT_OF_MEMORY,
+    TIMED_OUT,
+    CaseRecord,
+    Ledger,
+    find_completed,
+    slurm_task,
+    stored_runs,
+)
+from ridgeline.sweep.plan import SweepCase
+
+JOB_TIME_ENDS = "the job's time is nearly over"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardRecord:
+    """What a shard ran on: results of unlike devices are never compared as if they were alike."""
+
+    name: str
+    host: str
+    job: str = ""
+    stage: str = ""
+    cpu: str = ""
+    gpus: tuple[str, ...] = ()
+    gpu_uuids: tuple[str, ...] = ()
+    max_clocks_hz: tuple[float, ...] = ()
+    drivers: tuple[str, ...] = ()
+    is_exclusive: bool | None = None  # None: not known, as outside of Slurm
+    started: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Shard:
+    """Runs cases; `failed` and `done` count what came of those that it ran itself."""
+
+    ledger: Ledger
+    stage: str
+    name: str = ""
+    progress: ProgressListener = field(default_factory=NoProgress)
+    on_record: Callable[[SweepCase, CaseRecord], None] = lambda case, record: None
+    work: Callable[..., MeasuredCase] = measure_task
+    in_process: bool = False
+    done: int = 0
+    failed: int = 0
+    waiting: list[SweepCase] = field(default_factory=list)  # that other shards work on
+
+    def run(self, cases: Sequence[SweepCase]) -> None:
+        """Run what is neither finished nor claimed by another shard."""
+        self.name = self.name or _make_name()
+        self._write_record()
+        known = self.ledger.records()
+        for case in cases:
+            if case.case_id in known:
+                continue
+            self.progress.start(case.name)
+            lease = self.ledger.claim(case.case_id)
+            if lease is None:
+                if self.ledger.read_record(case.case_id) is None:
+                    self.waiting.append(case)
+                continue
+            with lease:
+                record = self._run_case(case)
+                if lease.is_ours():  # else another shard has begun it again, and will tell
+                    self.ledger.record(record)
+            self._count(case, record)
+
+    def _count(self, case: SweepCase, record: CaseRecord) -> None:
+        self.done += record.is_done
+        self.failed += not record.is_done
+        self.on_record(case, record)
+
+    def _run_case(self, case: SweepCase) -> CaseRecord:
+        start_s = monotonic()
+        try:
+            run_ids, failure = self._do_parts(case)
+        except RidgelineError as error:  # an input that is wrong
+            run_ids, failure = [], Failure(reason=error.problem, hint=error.hint, is_input=True)
+        except KeyboardInterrupt:
+            self._note_attempt(case)
+            raise
+        return CaseRecord(
+            case_id=case.case_id,
+            status=_name_status(failure),
+            reason=failure.reason if failure else "",
+            hint=failure.hint if failure else "",
+            run_ids=tuple(run_ids),
+            time_s=monotonic() - start_s,
+            shard=self.name,
+            ended=datetime.now().astimezone().isoformat(timespec="seconds"),
+        )
+
+    def _do_parts(self, case: SweepCase) -> tuple[list[str], Failure | None]:
+        """The parts of a case, each unless it is stored already."""
+        if "run" not in case.what and not set(case.what) & {"layers", "energy"}:
+            return self._count_alone(case)
+        run, failure = self._find_or_measure(case)
+        if run is None:
+            return [], failure
+        run_ids = [run.run_id]
+        if "profile" in case.what:
+            failure = self._profile(run) or failure
+        if "count" in case.what:
+            failure = self._count_run(run) or failure
+        return run_ids, failure
+
+    def _find_or_measure(self, case: SweepCase) -> tuple[MeasuredRun | None, Failure | None]:
+        results = self.ledger.results
+        names = stored_runs(results, [case.case_id]).get(case.case_id, [])
+        if stored := find_completed(results, names):
+            return results.read_run(stored), None
+        failures: list[Failure] = []
+
+        runner = CaseRunner(
+            results=results,
+            executor=_Watching(
+                failures=failures, timeout_s=case.timeout_s, in_process=self.in_process
+            ),
+            progress=_Parts(self.progress),
+            work=self.work,
+        )
+        runner.run([
+            Case(spec=case.spec, settings=case.settings, repeat=case.repeat,
+                 label=self.ledger.name, case_id=case.case_id)
+        ])  # fmt: skip
+        if runner.completed:
+            return runner.completed[-1], None
+        if failures:
+            return None, failures[-1]
+        error = runner.errors[-1]
+        return None, Failure(reason=error.problem, hint=error.hint, is_input=True)
+
+    def _profile(self, run: MeasuredRun) -> Failure | None:
+        """Counters of the run's step, unless they are stored."""
+        from ridgeline.pipeline.profile import profile_runs, reason_to_skip
+
+        results = self.ledger.results
+        if any(profile.request.of_run == run.run_id for profile in results.index().profiles):
+            return None
+        reason = reason_to_skip(_name_device(run), is_requested=True)
+        if not reason:
+            _, failures = profile_runs(
+                results, [run], on_progress=lambda what: self.progress.update(what, 0, 0)
+            )
+            reason = "; ".join(failures)
+        hint = "`ridgeline doctor` says why"
+        return Failure(reason=f"no counters: {reason}", hint=hint) if reason else None
+
+    def _count_run(self, run: MeasuredRun) -> Failure | None:
+        from ridgeline.pipeline.count_models import count_run_task
+
+        outcome = run_isolated(count_run_task, (self.ledger.results.path, run.run_id))
+        if outcome.failure is not None:
+            return outcome.failure
+        problems = outcome.value()
+        return Failure(reason=problems[0], hint="", is_input=True) if problems else None
+
+    def _count_alone(self, case: SweepCase) -> tuple[list[str], Failure | None]:
+        outcome = run_isolated(count_case_task, (self.ledger.results.path, case))
+        return [], outcome.failure
+
+    def _note_attempt(self, case: SweepCase) -> None:
+        """A case that never ends within its job's time must not be begun for ever."""
+        if Interrupt.reason != JOB_TIME_ENDS:
+            return
+        if self.ledger.count_attempt(case.case_id) >= MOST_ATTEMPTS:
+            reason = f"did not end within the time of its job, {MOST_ATTEMPTS} times"
+            record = CaseRecord(
+                case_id=case.case_id, status=TIMED_OUT, reason=reason,
+                hint="give the job more time (slurm.time), or the case less to do",
+                shard=self.name,
+            )  # fmt: skip
+            self.ledger.record(record)
+
+    def _write_record(self) -> None:
+        path = self.ledger.path / "shards" / f"{self.name}.json"
+        atomic_write_text(path, to_json(describe_shard(self.name, self.stage)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Watching(Executor):
+    """Keeps the failures, which say more than the runs that are stored of them."""
+
+    failures: list[Failure]
+
+    def do(self, work: Any, task: Any, on_message: Any = lambda message: None) -> Any:
+        outcome = Executor.do(self, work, task, on_message)
+        if outcome.failure is not None:
+            self.failures.append(outcome.failure)
+        return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A listener for the parts of a case: the case itself has been announced."""
+
+    progress: ProgressListener
+
+    def expect(self, seconds: float) -> None: ...
+    def start(self, what: str, *, advance: bool = True) -> None: ...
+
+    def update(self, what: str, done: int, total: int) -> None:
+        self.progress.update(what, done, total)
+
+
+def count_case_task(task: tuple[Path, SweepCase], send: Any) -> None:
+    """Count a configuration that is not run, in a process of its own."""
+    from ridgeline.pipeline.count_models import count_request
+
+    path, case = task
+    spec, settings = case.spec, case.settings
+    request = CountRequest(**vars(spec), precision=settings.precision, optimizer=settings.optimizer)
+    count_request(ResultsFolder(path), request)
+
+
+def _name_status(failure: Failure | None) -> str:
+    if failure is None:
+        return DONE
+    if failure.is_timeout:
+        return TIMED_OUT
+    if failure.is_out_of_memory:
+        return OUT_OF_MEMORY
+    return NOT_SUPPORTED if failure.is_input else BROKEN
+
+
+def _name_device(run: MeasuredRun) -> str:
+    device = run.request.device
+    return f"cuda:{device}" if run.result.backend == "cuda" else str(run.result.backend)
+
+
+def _make_name() -> str:
+    task = slurm_task(os.environ)
+    return f"job-{task}" if task else f"{socket.gethostname()}-{os.getpid()}"
+
+
+def describe_shard(name: str, stage: str) -> ShardRecord:
+    """The node and its devices; nothing is started on them."""
+    from ridgeline.machine.describe import describe_gpus
+    from ridgeline.machine.system import SystemIO
+    from ridgeline.provenance import collect
+
+    host = collect().host
+    gpus = [gpu for gpu in describe_gpus(SystemIO(), ram_bytes=None).gpus if gpu.index is not None]
+    return ShardRecord(
+        name=name,
+        host=socket.gethostname(),
+        job=slurm_task(os.environ),
+        stage=stage,
+        cpu=host.cpu,
+        gpus=tuple(gpu.name for gpu in gpus),
+        gpu_uuids=tuple(gpu.uuid or "" for gpu in gpus),
+        max_clocks_hz=tuple(gpu.max_clock_hz or 0.0 for gpu in gpus),
+        drivers=tuple(dict.fromkeys(gpu.driver or "" for gpu in gpus)),
+        is_exclusive=_is_exclusive(os.environ),
+        started=datetime.now().astimezone().isoformat(timespec="seconds"),
+    )
+
+
+def _is_exclusive(environment: Mapping[str, str]) -> bool | None:
+    """Whether the job has all cores of its node; None outside of Slurm."""
+    cores = environment.get("SLURM_CPUS_ON_NODE", "")
+    return int(cores) >= (os.cpu_count() or 1) if cores.isdecimal() else None
+
+
+# ---------------------------------------------------------------- being ended
+
+
+class Interrupt:
+    """Why the shard was told to end, if it was; empty for Ctrl-C."""
+
+    reason = ""
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SIGUSR2, which Slurm sends some time before a job's end, and SIGTERM act like Ctrl-C."""
+
+    def end(number: int, frame: object) -> None:
+        Interrupt.reason = JOB_TIME_ENDS if number == signal.SIGUSR2 else "the job is ended"
+        signal.raise_signal(signal.SIGINT)
+
+    if sys.platform == "win32":
+        yield
+        return
+    signals = (signal.SIGUSR2, signal.SIGTERM)
+    before = [signal.signal(number, end) for number in signals]
+    Interrupt.reason = ""
+    try:
+        yield
+    finally:
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)

@@ -1,0 +1,206 @@
+"""How far sweeps are, from their folders; and what Slurm says of jobs that wait.
+
+Works from any machine that sees the file system, and while shards run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from ridgeline.errors import RidgelineError
+from ridgeline.store import ResultsFolder
+from ridgeline.sweep.ledger import CaseRecord, Ledger, list_sweeps
+from ridgeline.sweep.matrix import Stage
+from ridgeline.sweep.plan import SweepCase, plan_stage
+from ridgeline.sweep.slurm import Slurm, describe_reason, job_name, read_jobs
+
+GUESS_S = {"run": 25.0, "layers": 5.0, "energy": 10.0, "profile": 15.0, "count": 5.0}  # of a case
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedCase:
+    """A case that ended badly, and why."""
+
+    case_id: str
+    settings: Mapping[str, Any]
+    status: str
+    reason: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageStatus:
+    """How far one stage of a sweep is."""
+
+    name: str  # of the sweep
+    stage: str
+    total: int
+    done: int
+    running: int
+    failed: int
+    remaining_s: float
+    is_guess: bool = False  # no case like these has ended yet
+    failures: tuple[FailedCase, ...] = ()
+    waits: tuple[str, ...] = ()  # what Slurm says of jobs that wait or ended
+
+    @property
+    def pending(self) -> int:
+        return self.total - self.done - self.running - self.failed
+
+    @property
+    def is_finished(self) -> bool:
+        return self.done + self.failed == self.total
+
+    def may_promote(self, stage: Stage) -> bool:
+        """Whether the next stage may start: all cases ended, and enough of them well."""
+        return self.is_finished and self.done >= stage.promote * self.total
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name, "stage": self.stage, "total": self.total, "done": self.done,
+            "running": self.running, "pending": self.pending, "failed": self.failed,
+            "remaining_s": self.remaining_s,
+            "failures": [{"case_id": f.case_id, "settings": dict(f.settings), "status": f.status,
+                          "reason": f.reason} for f in self.failures],
+            "waits": list(self.waits),
+        }  # fmt: skip
+
+
+@dataclass(slots=True)
+class Expectation:
+    """How long cases will take, from those that ended."""
+
+    times: dict[tuple[str, ...], list[float]] = field(default_factory=dict)
+    all_times: list[float] = field(default_factory=list)
+
+    def learn(self, cases: Iterable[SweepCase], records: Mapping[str, CaseRecord]) -> None:
+        for case in cases:
+            record = records.get(case.case_id)
+            if record is not None and record.is_done and record.time_s:
+                self.times.setdefault((case.spec.model, *case.what), []).append(record.time_s)
+                self.all_times.append(record.time_s)
+
+    def expect(self, case: SweepCase) -> tuple[float, bool]:
+        """Seconds, and whether they are a guess: no such case has ended yet."""
+        like = self.times.get((case.spec.model, *case.what))
+        if like:
+            return median(like), False
+        if self.all_times:
+            return median(self.all_times), False
+        seconds = sum(GUESS_S[what] for what in case.what)
+        return min(seconds, case.timeout_s or seconds), True
+
+
+def summarise(
+    name: str,
+    stage: str,
+    cases: Sequence[SweepCase],
+    records: Mapping[str, CaseRecord],
+    running: Iterable[str],
+    expectation: Expectation,
+) -> StageStatus:
+    """The status of a stage from its plan and what is known of its cases."""
+    ended = Counter(records[c.case_id].is_done for c in cases if c.case_id in records)
+    at_work = {*running} - records.keys()
+    open_cases = [case for case in cases if case.case_id not in records]
+    expected = [expectation.expect(case) for case in open_cases]
+    failures = tuple(
+        FailedCase(case_id=case.case_id, settings=case.definition, status=record.status,
+                   reason=record.reason, hint=record.hint)
+        for case in cases
+        if (record := records.get(case.case_id)) is not None and not record.is_done
+    )  # fmt: skip
+    return StageStatus(
+        name=name,
+        stage=stage,
+        total=len(cases),
+        done=ended[True],
+        failed=ended[False],
+        running=sum(case.case_id in at_work for case in open_cases),
+        remaining_s=sum(seconds for seconds, _ in expected),
+        is_guess=any(guess for _, guess in expected),
+        failures=failures,
+    )
+
+
+def read_status(
+    results: ResultsFolder, name: str | None = None, *, slurm: Slurm | None = None
+) -> list[StageStatus]:
+    """Every stage of one sweep, or of all."""
+    names = [name] if name else list_sweeps(results)
+    if not names:
+        raise RidgelineError(
+            f"there is no sweep in {results.path}",
+            hint="`ridgeline sweep FILE.yaml` starts one",
+        )
+    return [status for one in names for status in sweep_status(Ledger(results, one), slurm=slurm)]
+
+
+def sweep_status(ledger: Ledger, *, slurm: Slurm | None = None) -> list[StageStatus]:
+    matrix = ledger.read_matrix()
+    plans = {stage.name: plan_stage(stage) for stage in matrix.stages}
+    records, running = ledger.records(), ledger.running()
+    expectation = Expectation()
+    for cases in plans.values():
+        expectation.learn(cases, records)
+    waits = describe_jobs(ledger, slurm) if slurm else {}
+    stages = []
+    for stage, cases in plans.items():
+        status = summarise(ledger.name, stage, cases, records, running, expectation)
+        lines = () if status.is_finished else tuple(waits.get(stage, ()))
+        stages.append(_with_waits(status, lines))
+    return stages
+
+
+def _with_waits(status: StageStatus, waits: tuple[str, ...]) -> StageStatus:
+    from dataclasses import replace
+
+    return replace(status, waits=waits) if waits else status
+
+
+def describe_jobs(ledger: Ledger, slurm: Slurm) -> dict[str, list[str]]:
+    """What Slurm says of the jobs of each stage: how many wait and why, how others ended."""
+    jobs = read_jobs(ledger)
+    if not jobs:
+        return {}
+    stages = list(dict.fromkeys(job.stage for job in jobs))
+    queue = slurm.queue(job_name(ledger.name, stage) for stage in stages)
+    if queue is None:
+        return {stage: ["squeue does not answer: what jobs do is not known"] for stage in stages}
+    by_job = {job.job_id: job.stage for job in jobs}
+    lines: dict[str, list[str]] = {stage: [] for stage in stages}
+    waiting: Counter[tuple[str, str]] = Counter()
+    for task in queue:
+        if task.state == "PENDING":
+            waiting[by_job.get(task.job_id, stages[-1]), task.reason] += 1
+    for (stage, reason), count in waiting.items():
+        lines[stage].append(f"{count} waiting: {describe_reason(reason)}")
+    if waiting:
+        free = describe_free(slurm)
+        for stage in {stage for stage, _ in waiting}:
+            lines[stage] += [free] if free else []
+    _add_ended(lines, by_job, {task.job_id for task in queue}, slurm)
+    return lines
+
+
+def _add_ended(
+    lines: dict[str, list[str]], by_job: Mapping[str, str], queued: set[str], slurm: Slurm
+) -> None:
+    """Jobs that left the queue, where the cluster keeps accounts of them."""
+    gone = [job_id for job_id in by_job if job_id not in queued]
+    ended = Counter((by_job.get(task.job_id, ""), task.state) for task in slurm.history(gone)
+                    if not task.is_active and task.state != "COMPLETED")  # fmt: skip
+    for (stage, state), count in ended.items():
+        if stage:
+            lines[stage].append(f"{count} tasks ended: {state}")
+
+
+def describe_free(slurm: Slurm) -> str:
+    """Which nodes are idle, by sinfo."""
+    idle = [p for p in slurm.partitions() if p.state in ("idle", "mix")]
+    parts = [f"{p.name} {p.nodes} {p.state}{f' ({p.gres})' if p.gres else ''}" for p in idle]
+    return f"free by sinfo: {', '.join(parts)}" if parts else "free by sinfo: no node"

@@ -1,0 +1,251 @@
+"""Sweeps on this machine: stages, endings, kills, leases."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.sweep import networks
+from tests.sweep.quick_sweep import make_sweep, run_sweep
+
+from ridgeline.cli import main
+from ridgeline.store import ResultsFolder
+from ridgeline.sweep.ledger import Holder, Ledger
+from ridgeline.sweep.run import LocalRun, Sweep
+from ridgeline.sweep.status import read_status
+from ridgeline.sweep.tables import write_stage
+
+COMMAND = [sys.executable, "-m", "tests.sweep.quick_sweep"]
+CASES = 21  # of both stages together: batch 1 of each network is in both
+
+
+def endings(sweep: Sweep) -> dict[str, str]:
+    return {case_id: record.status for case_id, record in sweep.ledger.records().items()}
+
+
+def runs_of_cases(folder: Path) -> Counter[str]:
+    """How often each case was measured, by the names of the completed runs."""
+    index = ResultsFolder(folder).index()
+    assert index.problems == ()
+    return Counter(run.run_id.split("Z-")[1][:12] for run in index.runs)
+
+
+def test_a_sweep_from_its_first_stage_to_its_last(tmp_path: Path) -> None:
+    sweep = run_sweep(tmp_path)
+
+    quick, full = read_status(ResultsFolder(tmp_path))
+    assert (quick.total, quick.done, quick.failed, quick.is_finished) == (6, 6, 0, True)
+    assert (full.total, full.done, full.failed, full.is_finished) == (18, 17, 1, True)
+    assert [failure.status for failure in full.failures] == ["out of memory"]
+    assert full.failures[0].settings["batch_size"] == 6
+    assert Counter(runs_of_cases(tmp_path).values()) == {1: CASES - 1}
+    assert len(endings(sweep)) == CASES
+    assert not list((sweep.ledger.path / "leases").iterdir())
+
+
+def test_what_is_done_is_not_run_again_but_failures_are_on_request(tmp_path: Path) -> None:
+    sweep = run_sweep(tmp_path)
+    before = runs_of_cases(tmp_path)
+
+    run_sweep(tmp_path)
+    assert runs_of_cases(tmp_path) == before
+
+    ids = [case.case_id for cases in sweep.plans.values() for case in cases]
+    assert sweep.ledger.forget_failures(ids) == 1
+    run_sweep(tmp_path)
+    assert runs_of_cases(tmp_path) == before
+    assert Counter(endings(sweep).values()) == {"done": CASES - 1, "out of memory": 1}
+
+
+def test_a_stage_that_fails_holds_back_the_next(tmp_path: Path) -> None:
+    sweep = make_sweep(tmp_path)
+    sweep.save()
+
+    def fail(task: object, send: object = None) -> None:
+        raise MemoryError
+
+    run = LocalRun(sweep=sweep, work=fail, in_process=True)  # type: ignore[arg-type]
+    run.run()
+
+    assert run.stopped.startswith("6 of 6 cases of the stage quick failed")
+    assert [(s.stage, s.failed) for s in sweep.status()] == [("quick", 6), ("full", 3)]
+
+
+def test_the_same_case_in_another_sweep_is_taken_over(tmp_path: Path) -> None:
+    first = run_sweep(tmp_path)
+    other = Sweep(matrix=first.matrix, results=first.results)
+    object.__setattr__(other.ledger, "name", "another")
+    other.save()
+
+    assert set(endings(other).values()) == {"done"}
+    assert len(endings(other)) == CASES - 1
+    assert runs_of_cases(tmp_path) == runs_of_cases(first.results.path)
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_nothing_is_lost_and_nothing_runs_twice(tmp_path: Path) -> None:
+    chance = random.Random(0)
+    undisturbed = endings(run_sweep(tmp_path / "undisturbed"))
+    folder = tmp_path / "killed"
+    seen: Counter[str] = Counter()
+
+    for _ in range(12):
+        process = subprocess.Popen([*COMMAND, str(folder)], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(chance.uniform(0, 0.25))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        now = runs_of_cases(folder)
+        assert seen <= now  # nothing that was completed is lost
+        seen = now
+    subprocess.run([*COMMAND, str(folder)], check=True, stdout=subprocess.DEVNULL)
+
+    assert endings(make_sweep(folder)) == undisturbed
+    assert Counter(runs_of_cases(folder).values()) == {1: CASES - 1}
+
+
+def test_two_shards_share_a_sweep_and_run_each_case_once(tmp_path: Path) -> None:
+    both = [subprocess.Popen([*COMMAND, str(tmp_path)], stdout=subprocess.DEVNULL) for _ in "ab"]
+    assert [process.wait() for process in both] == [0, 0]
+
+    assert Counter(runs_of_cases(tmp_path).values()) == {1: CASES - 1}
+
+
+# ---------------------------------------------------------------- leases
+
+
+def test_a_lease_is_for_one(tmp_path: Path) -> None:
+    ledger = Ledger(ResultsFolder(tmp_path), "study")
+
+    lease = ledger.claim("abc")
+
+    assert lease is not None
+    assert ledger.claim("abc") is None
+    assert ledger.running()["abc"].pid == os.getpid()
+    with lease:
+        assert lease.is_ours()
+    assert ledger.running() == {}
+
+
+def test_the_lease_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
+    ledger = Ledger(ResultsFolder(tmp_path), "study")
+    first = ledger.claim("abc")
+    assert first is not None
+    dead = Holder(token="t", host=first.holder.host, pid=2**22 + 1)
+    first.path.write_text(json.dumps({"token": "t", "host": dead.host, "pid": dead.pid}))
+
+    second = ledger.claim("abc")
+
+    assert second is not None
+    assert second.is_ours() and not first.is_ours()
+
+
+def test_the_lease_of_another_machine_is_stale_without_a_heartbeat(tmp_path: Path) -> None:
+    ledger = Ledger(ResultsFolder(tmp_path), "study")
+    lease = ledger.claim("abc")
+    assert lease is not None
+    lease.path.write_text(json.dumps({"token": "t", "host": "elsewhere", "pid": 1}))
+
+    assert ledger.claim("abc") is None  # its heart beats
+    long_ago_s = time.time() - 1000
+    os.utime(lease.path, (long_ago_s, long_ago_s))
+    assert ledger.claim("abc") is not None
+
+
+# ---------------------------------------------------------------- the command
+
+
+@pytest.mark.slow
+def test_every_ending_of_a_case(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = Path(networks.__file__)
+    matrix = tmp_path / "study.yaml"
+    matrix.write_text(
+        f"models: [{file}:good, {file}:broken, {file}:too_large, {file}:endless, resnet19]\n"
+        "backend: cpu\nmode: infer\niters: 2\nbatch_size: 2\ntimeout: 40\n"
+        f"include: [{{models: '{file}:good', batch_size: [1, 3, 4]}}]\n"
+    )
+    results = tmp_path / "results"
+
+    with pytest.raises(SystemExit) as ended:
+        main(["sweep", str(matrix), "--results", str(results), "--json"])
+
+    assert ended.value.code == 3
+    (stage,) = json.loads(capsys.readouterr().out)["sweeps"]
+    assert (stage["total"], stage["done"], stage["failed"]) == (8, 4, 4)
+    reasons = {str(f["settings"]["model"]).rpartition(":")[2]: f for f in stage["failures"]}
+    assert {name: failure["status"] for name, failure in reasons.items()} == {
+        "broken": "failed", "too_large": "out of memory", "endless": "timeout",
+        "resnet19": "not supported",
+    }  # fmt: skip
+    assert "this network cannot be run" in reasons["broken"]["reason"]
+    assert "resnet19" in reasons["resnet19"]["reason"]
+    folder = results / "sweeps" / "study"
+    tables = sorted(path.name for path in (folder / "full").rglob("*.csv"))
+    assert [name.partition("_")[2] for name in tables] == ["overall.csv"]
+
+
+def test_tables_of_a_stage_have_the_columns_of_the_views(tmp_path: Path) -> None:
+    sweep = run_sweep(tmp_path)
+
+    written = write_stage(sweep.ledger, "quick", sweep.plans["quick"])
+
+    assert [path.relative_to(sweep.ledger.path).as_posix() for path in written] == [
+        "quick/lstm_a-processor/lstm_overall.csv",
+        "quick/yolo_a-processor/yolo_overall.csv",
+        "quick/resnet18-cifar_a-processor/resnet18-cifar_overall.csv",
+    ]
+    header, *rows = written[0].read_text().splitlines()
+    assert header.startswith("model,algorithm,batch_size,input_size,mean,std,min,max,median")
+    assert len(rows) == 2
+
+
+def test_a_dry_run_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "study.yaml"
+    file.write_text("models: lstm\nbatch_size: [1, 2]\nstages: {quick: {batch_size: 1}, full: }\n")
+
+    with pytest.raises(SystemExit) as ended:
+        main(["sweep", str(file), "--dry-run", "--json", "--results", str(tmp_path / "r")])
+
+    assert ended.value.code == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["name"] == "study"
+    assert [(s["name"], len(s["cases"]), s["done"]) for s in content["stages"]] == [
+        ("quick", 1, 0), ("full", 2, 0),
+    ]  # fmt: skip
+    assert content["stages"][0]["cases"][0]["model"] == "lstm"
+    assert content["stages"][0]["expected_s"] > 0
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["sweep"], "no matrix was named"),
+        (["sweep", "nowhere.yaml"], "no such file: nowhere.yaml"),
+        (["sweep", "nothing"], "there is no sweep 'nothing'"),
+        (["sweep", "laptop-cpu", "--stage", "x"], "has no stage 'x'"),
+        (["sweep", "--copy", "x"], "no ready matrix is called 'x'"),
+        (["sweep", "laptop-cpu", "--executor", "pbs"], "pbs"),
+        (["status"], "there is no sweep in"),
+        (["status", "x"], "there is no sweep 'x'"),
+    ],
+)
+def test_wrong_calls_are_one_error(
+    arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, "--results", str(tmp_path)])
+
+    error = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert words in error
+    assert error.count("\n") == 2

@@ -1,0 +1,157 @@
+"""The YAML file of a sweep: what it stands for, and what is said of a wrong one."""
+
+from __future__ import annotations
+
+import pytest
+
+from ridgeline.errors import RidgelineError
+from ridgeline.sweep.matrix import Matrix, SlurmOptions, matrix_from_dict, parse_matrix
+from ridgeline.sweep.plan import plan_stage
+from ridgeline.sweep.run import list_ready, read_ready
+
+STUDY = """\
+models: [resnet50, vgg16]
+batch_size: [1, 8]
+precision: [fp32, amp]
+input_size: ["224:288:32", 224x320]
+exclude:
+  - {models: vgg16, precision: amp}
+what: [layers, run]
+repeats: 2
+timeout: 15min
+stages:
+  quick: {batch_size: 8, input_size: 224, repeats: 1, promote: 90%}
+  full:
+slurm: {partition: gpu, gpus: 1, time: 02:00:00, cpus: 4, setup: "module load cuda"}
+"""
+
+
+def read(text: str) -> Matrix:
+    return parse_matrix(text, name="study", file="study.yaml")
+
+
+def test_a_matrix_and_its_stages() -> None:
+    matrix = read(STUDY)
+    quick, full = matrix.stages
+
+    assert quick.values == {
+        "models": ("resnet50", "vgg16"), "batch_size": (8,), "input_size": ((224,),),
+        "precision": ("fp32", "amp"),
+    }  # fmt: skip
+    assert full.values["input_size"] == ((224,), (256,), (288,), (224, 320))
+    assert (quick.repeats, quick.promote, quick.timeout_s) == (1, 0.9, 900.0)
+    assert (full.repeats, full.promote, full.what) == (2, 1.0, ("run", "layers"))
+    assert matrix.slurm == SlurmOptions(
+        partition="gpu", gpus="1", time="02:00:00", cpus=4, setup=("module load cuda",)
+    )
+
+
+def test_exclude_takes_what_has_all_its_values() -> None:
+    quick = read(STUDY).stages[0]
+
+    chosen = [(case["models"], case["precision"]) for case in quick.combinations()]
+
+    assert chosen == [("resnet50", "fp32"), ("resnet50", "amp"), ("vgg16", "fp32")]
+
+
+def test_include_adds_combinations_of_its_own() -> None:
+    stage = read("""\
+models: [resnet50, vgg16]
+precision: fp32
+batch_size: [16, 32]
+include: [{models: resnet50, precision: amp}]
+""").stages[0]
+
+    chosen = [(c["models"], c["precision"], c["batch_size"]) for c in stage.combinations()]
+
+    assert chosen == [
+        ("resnet50", "fp32", 16), ("resnet50", "fp32", 32), ("vgg16", "fp32", 16),
+        ("vgg16", "fp32", 32), ("resnet50", "amp", 16), ("resnet50", "amp", 32),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "hint"),
+    [
+        ("", "line 1: the file is empty", "models"),
+        ("[1, 2]", "line 1: this is no mapping", "models"),
+        ("models: [a\nbatch_size: 1", "not valid YAML", "check the line"),
+        ("models: a\nbatchsize: 1", "line 2: unknown key 'batchsize'", "did you mean batch_size"),
+        ("models: a\nmodels: b", "line 2: the key 'models' stands twice", "join"),
+        ("batch_size: 1", "the stage full has no models", "models: [resnet50]"),
+        ("models: []", "line 1: models has no value", "at least one"),
+        ("models: [1]", "line 1: models: 1 is no name", "resnet50"),
+        ("models: a\nbatch_size: [1, x]", "line 2: batch_size: 'x'", "[1, 8, 32]"),
+        ("models: a\nbatch_size: 0", "line 2: batch_size: 0", "[1, 8, 32]"),
+        ("models: a\nbatch_size: 1.5", "line 2: batch_size: 1.5", "[1, 8, 32]"),
+        ("models: a\ninput_size: '9:1:1'", "line 2: input_size: the range '9:1:1'", "from, to"),
+        ("models: a\nmode: fast", "line 2: mode: 'fast' is not infer or train", "[infer, train]"),
+        ("models: a\nchannels_last: 3", "line 2: channels_last: 3 is not true or false", "--chann"),
+        ("models: a\nwhat: [run, speed]", "line 2: what: 'speed' is not known", "energy, profile"),
+        ("models: a\nrepeats: 0", "line 2: repeats: 0", "1 or more"),
+        ("models: a\ntimeout: soon", "line 2: timeout: 'soon' is no duration", "15min"),
+        ("models: a\npromote: 120%", "line 2: promote: '120%'", "no failures, always"),
+        ("models: a\nstages: []", "line 2: stages is no mapping", "quick"),
+        ("models: a\nstages:\n  quick: 7", "line 3: the stage quick is no mapping", "quick: {}"),
+        ("models: a\nstages:\n  quick: {size: 7}", "line 3: unknown key 'size'", "input_size"),
+        ("models: a\nexclude: 3", "line 2: exclude is no list", "exclude: [{models"),
+        ("models: a\nexclude: [{models: a}]", "line 1: the stage full has no case left", "loosen"),
+        ("models: a\nslurm: {gpu: 1}", "line 2: unknown key 'gpu'", "did you mean gpus"),
+        ("models: a\nslurm: {cpus: many}", "line 2: slurm.cpus: 'many'", "whole number"),
+        ("models: a\nname: ../b", "line 2: '../b' cannot be a sweep's name", "letters"),
+        ("models: a\nbatch_size: '1:5000000'", "line 2: batch_size: the range", "[1, 8, 32]"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_one_error_with_its_line(text: str, problem: str, hint: str) -> None:
+    with pytest.raises(RidgelineError) as caught:
+        read(text)
+
+    assert caught.value.problem.startswith("study.yaml")
+    assert problem in caught.value.problem
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("models: a\nprecision: fp8", "unknown precision 'fp8'"),
+        ("models: a\noptimizer: sgd\nmomentum: 2.0", "--momentum 2.0 is not possible"),
+        ("models: a.onnx", "no such file: a.onnx"),
+        ("models: a\nprefetch_factor: 2", "--prefetch-factor needs workers"),
+    ],
+)
+def test_a_combination_that_cannot_be_is_named(text: str, problem: str) -> None:
+    with pytest.raises(RidgelineError) as caught:
+        plan_stage(read(text).stages[0])
+
+    assert problem in caught.value.problem
+    assert "the stage full has a combination" in caught.value.problem
+    assert "exclude" in caught.value.hint
+
+
+def test_a_dictionary_is_the_same_matrix() -> None:
+    content = {"models": ("resnet50",), "batch_size": range(1, 4), "stages": {"quick": {}}}
+
+    matrix = matrix_from_dict(content, name="mine")
+
+    assert matrix.name == "mine"
+    assert matrix.stages[0].values == {"models": ("resnet50",), "batch_size": (1, 2, 3)}
+
+
+@pytest.mark.parametrize("name", list_ready())
+def test_ready_matrices_can_be_planned(name: str) -> None:
+    matrix = parse_matrix(read_ready(name), name=name, file=name)
+
+    sizes = {stage.name: len(plan_stage(stage)) for stage in matrix.stages}
+
+    assert (
+        sizes
+        == {
+            "batch-sizes": {"full": 5 * 2 * 7},
+            "cuda-counters": {"full": 3 * 2 * 2},
+            "cuda-training": {"full": 3 * (3 * 4 + 4)},
+            "input-sizes": {"sanity": 6, "quick": 6 * 10, "full": 6 * 100},
+            "laptop-cpu": {"full": 3 * 2 * 3},
+            "mac-training": {"full": 3 * 2 * 4 * 3},
+        }[name]
+    )
