@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.findings import COLUMNS as FINDING_COLUMNS
-from ridgeline.findings import HOST, SYSTEM, Setting, find_rows
+from ridgeline.findings import Setting, find_rows
 from ridgeline.records import CountSummary, KernelTime, MovedBytes
 from ridgeline.report.executed import (
     captures_table,
@@ -131,12 +131,14 @@ class Study:
         return texts
 
     def top_findings(self, most: int = 3, run_ids: Collection[str] | None = None) -> pd.DataFrame:
-        """The largest headrooms of all runs, or of some, by their time; a layer appears once."""
+        """The largest headrooms of all runs, or of some, by their time.
+
+        A layer of a model, or its waiting for the host, appears once.
+        """
         ranked = self.findings.sort_values("headroom_s", ascending=False)
         if run_ids is not None:
             ranked = ranked[ranked["run_id"].isin(run_ids)]
-        of_model = ranked["model"].mask(ranked["layer"].isin([HOST, SYSTEM]), "")  # once for all
-        return ranked[~(of_model + "\n" + ranked["layer"]).duplicated()].head(most)
+        return ranked[~(ranked["model"] + "\n" + ranked["layer"]).duplicated()].head(most)
 
 
 def read_study(
