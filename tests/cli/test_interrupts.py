@@ -189,7 +189,7 @@ def test_heard_while_the_server_imports(tmp_path: Path) -> None:
 
 STAGES = """
 import os
-from ridgeline.cli import main, progress
+from ridgeline.cli import interrupts, main, progress
 
 def say(stage):  # in one call: an interrupt inside of print() would leave half a line
     os.write(2, f"at {stage}\\n".encode())
@@ -201,9 +201,13 @@ def mark(name):
         return usual(self, what, *arguments, **options)
     setattr(progress.Progress, name, marked)
 
+def watch():  # before it, Ctrl-C is Python's own
+    usual_watch()
+    say("begin")
+
+usual_watch, interrupts.watch = interrupts.watch, watch
 mark("start")
 mark("update")
-say("begin")
 main()
 """
 MOMENTS = {  # of a stage: seconds after it said that it begins
