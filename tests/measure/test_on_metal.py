@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from itertools import count
 
 import pytest
@@ -19,7 +18,6 @@ from ridgeline.measure import measure_workload as measurement
 from ridgeline.measure.backends import DeviceMemory, MpsBackend
 from ridgeline.measure.measure_workload import build_stepper, measure_workload
 from ridgeline.measure.run_record import Measurement
-from ridgeline.measure.timing import warm_up
 from ridgeline.records import WorkloadSpec
 from ridgeline.sensors.meter import Meters
 from ridgeline.settings import Settings
@@ -81,8 +79,6 @@ def metal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Metal]:
     chip = MpsBackend(kind="mps", device=torch.device("cpu"), name="Apple M2")
     monkeypatch.setattr(measurement, "choose_backend", lambda asked, index: chip)
     monkeypatch.setattr(measurement, "find_meters", lambda kind, uuid: Meters(reasons=(kind,)))
-    hurried = partial(warm_up, limit_s=-1.0)  # steadiness is not waited for
-    monkeypatch.setattr(measurement, "warm_up", hurried)
     yield metal
 
 

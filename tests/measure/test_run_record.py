@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from ridgeline.measure.energy import EnergyMeasurement
 from ridgeline.measure.layers import LayerTimes, Seen
 from ridgeline.measure.measure_workload import measure_workload
 from ridgeline.measure.run_record import Measurement, make_tables
-from ridgeline.measure.timing import StepTimes, warm_up
+from ridgeline.measure.timing import StepTimes
 from ridgeline.records import EnergyResult, KernelTime, WorkloadSpec
 from ridgeline.sensors.meter import Meter, Meters
 from ridgeline.serialize import to_dict
@@ -40,14 +39,12 @@ def tiny() -> Any:
     asked = Settings(
         backend="cpu", warmup_iters=2, iters=3, energy=False, layers=True, grad_accum_steps=2
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measurement, "warm_up", partial(warm_up, limit_s=-1.0))
-        told: list[str] = []
-        made, stepper = measure_workload(
-            workload(make=lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)),
-                     describe={"input_size": (8, 8)}),
-            SPEC, asked, lambda what, done, total: told.append(what),
-        )  # fmt: skip
+    told: list[str] = []
+    made, stepper = measure_workload(
+        workload(make=lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)),
+                 describe={"input_size": (8, 8)}),
+        SPEC, asked, lambda what, done, total: told.append(what),
+    )  # fmt: skip
     return made, stepper, told
 
 
@@ -128,7 +125,6 @@ def test_no_stage_of_energy_without_a_meter(
     meters = Meters(available=(meter,) if is_there else (), reasons=("no counters",))
     monkeypatch.setattr(measurement, "find_meters", lambda *_, **__: meters)
     monkeypatch.setattr(measurement, "measure_energy", lambda *_, **__: EnergyMeasurement())
-    monkeypatch.setattr(measurement, "warm_up", partial(warm_up, limit_s=-1.0))
     told: list[str] = []
 
     measure_workload(
@@ -275,8 +271,7 @@ def test_a_layers_energy_is_that_of_all_its_calls(
 
 
 @pytest.mark.parametrize("data", ["synthetic", "synthetic-host"])
-def test_a_cpu_has_nothing_to_pin_and_says_so(monkeypatch: pytest.MonkeyPatch, data: str) -> None:
-    monkeypatch.setattr(measurement, "warm_up", partial(warm_up, limit_s=-1.0))
+def test_a_cpu_has_nothing_to_pin_and_says_so(data: str) -> None:
     asked = Settings(
         backend="cpu", data=data, pin_memory=True, warmup_iters=1, iters=1, energy=False
     )

@@ -43,8 +43,7 @@ def steps_of(clock: Clock, times_s: Iterator[float]) -> Callable[[Marks], None]:
 
 def warmed(times_s: Iterator[float], **named: object) -> WarmUp:
     clock = Clock()
-    given = {"least": None, "clock": clock, **named}
-    return warm_up(steps_of(clock, times_s), lambda: None, **given)  # type: ignore[arg-type]
+    return warm_up(steps_of(clock, times_s), lambda: None, clock=clock, **named)  # type: ignore[arg-type]
 
 
 def test_it_stops_when_two_windows_of_five_are_alike() -> None:
@@ -62,9 +61,9 @@ def test_short_steps_go_on_for_half_a_second() -> None:
     assert len(warmed(repeat(1 / 64)).times_s) == 32
 
 
-def test_at_least_what_was_asked() -> None:
-    assert len(warmed(repeat(0.25), least=25).times_s) == 25
-    assert len(warmed(repeat(0.25), least=0).times_s) == 10
+@pytest.mark.parametrize("steps", [0, 1, 25])
+def test_exactly_as_many_as_were_requested(steps: int) -> None:
+    assert warmed(repeat(0.25), steps=steps).times_s == (0.25,) * steps
 
 
 def test_steadiness_is_not_waited_for_without_end() -> None:
@@ -102,12 +101,12 @@ def test_every_warm_up_step_is_waited_for_and_told_of() -> None:
         clock.spend(60.0)
 
     warm_up(
-        step, lambda: calls.append("synchronize"), least=2, clock=clock,
+        step, lambda: calls.append("synchronize"), steps=2, clock=clock,
         on_progress=lambda done, total: told.append((done, total)),
     )  # fmt: skip
 
-    assert calls == ["synchronize", *["step", "synchronize"] * 4]
-    assert told == [(1, 2), (2, 2), (3, 3), (4, 4)]
+    assert calls == ["synchronize", *["step", "synchronize"] * 2]
+    assert told == [(1, 2), (2, 2)]
 
 
 @pytest.mark.parametrize(
@@ -137,6 +136,7 @@ def test_steady(times_s: list[float], clocks_hz: list[float], steady: bool | Non
         (None, [0.35], 29),
         (None, [1.0], 10),
         (None, [60.0], 6),
+        (None, [], 6),  # without a warm-up
         (None, [9.0, 9.0, 9.0, 0.5, 0.5, 0.5, 0.5, 0.5], 20),  # the last five count
     ],
 )

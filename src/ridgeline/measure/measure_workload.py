@@ -178,7 +178,7 @@ def _time(
     warmup = warm_up(
         stepper.step,
         backend.synchronize,
-        least=settings.warmup_iters,
+        steps=settings.warmup_iters,
         clock_hz=lambda: sampler.readings[-1].conditions.clock_hz if sampler.readings else None,
         on_progress=partial(on_progress, "warming up"),
     )
