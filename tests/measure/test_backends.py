@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.measure.fakes import recorded
+from tests.measure.fakes import marked_gpu
 
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.backends import (
@@ -18,7 +18,6 @@ from ridgeline.measure.backends import (
     HostTimeline,
     MpsBackend,
     choose_backend,
-    mark_calls,
     marked,
 )
 
@@ -167,34 +166,19 @@ ALL = [
 ]  # fmt: skip
 
 
-def test_the_order_of_the_calls() -> None:
+def test_the_order_of_the_calls_of_a_step_that_ends_well_or_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     log: list[str] = []
-    with marked(recorded(log)):
+    gpu = marked_gpu(monkeypatch, log)
+    with marked(gpu) as is_marked:
         log.append("work")
-    assert log == ALL
-
-
-def test_a_step_that_fails_is_closed_too() -> None:
-    log: list[str] = []
-    with pytest.raises(ZeroDivisionError), marked(recorded(log)):
+    with pytest.raises(ZeroDivisionError), marked(gpu):
         log.append("work")
         raise ZeroDivisionError
-    assert log == ALL
+    assert (log, is_marked) == ([*ALL, *ALL], True)
 
 
 def test_without_a_device_to_mark_for_the_block_just_runs() -> None:
-    log: list[str] = []
-    with marked(mark_calls(choose_backend("cpu"))):
-        log.append("work")
-    assert log == ["work"]
-
-
-def test_on_cuda_the_range_is_one_of_the_process() -> None:
-    # given a CUDA device; none of its calls is made
-    cuda = torch.cuda
-    backend = Backend(kind="cuda", device=choose_backend("cpu").device, name="a GPU")
-    calls = mark_calls(backend)
-    # then the range is not of the kind that only one thread sees (range_push, range_pop)
-    assert calls is not None
-    assert (calls.start_range, calls.end_range) == (cuda.nvtx.range_start, cuda.nvtx.range_end)
-    assert (calls.start_profiler, calls.stop_profiler) == (cuda.profiler.start, cuda.profiler.stop)
+    with marked(choose_backend("cpu")) as is_marked:
+        assert not is_marked
