@@ -75,13 +75,6 @@ def test_it_ends_at_the_limit_and_says_so() -> None:
     assert energy.power_std_w is not None and energy.power_std_w > 100
 
 
-def test_no_meter_no_energy() -> None:
-    layer = Layer(Device())
-
-    assert repeated(layer, Meters(reasons=("no counters",))) is None
-    assert layer.calls == 0
-
-
 def test_a_meter_that_does_not_work_gives_none() -> None:
     layer = Layer(Device())
     layer.device.break_counter = lambda _energy_j: 42.0
