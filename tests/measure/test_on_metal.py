@@ -145,6 +145,6 @@ def test_amp_has_autocast_and_no_loss_scaling(metal: Metal) -> None:
     work = workload(make=lambda: Watched(3, 1), make_inputs=line_batch)
     result, stepper = measure_workload(work, SPEC, asked)
 
-    assert (result.precision.used, set(seen)) == ("amp", {torch.float16})
+    assert (result.case.precision.used, set(seen)) == ("amp", {torch.float16})
     assert stepper.scaler is None
     assert stepper.module.weight.dtype is torch.float32
