@@ -14,7 +14,6 @@ from ridgeline.machine.datasheets import (
     KINDS,
     Datasheet,
     Peak,
-    closest_names,
     datasheet_for,
     list_datasheets,
 )
@@ -58,7 +57,7 @@ def tomls() -> dict[str, dict[str, Any]]:
 
 
 DEVICE_KEYS = {
-    *("name", "driver_names", "kind", "rates", "units", "core_groups", "boost_clock_hz"),
+    *("name", "driver_names", "kind", "rates", "units", "boost_clock_hz"),
     *("matrix_clock_hz", "base_clock_hz", "memory_bytes", "dram_bytes_per_s", "memory_channels"),
     *("memory_transfers_per_s", "l2_bytes", "l3_bytes", "tdp_w", "variants", "published"),
     *("confidence", "note", "source"),
@@ -151,14 +150,6 @@ def test_a_part_with_other_units_is_not_in_the_table() -> None:
     assert datasheet_for("NVIDIA H200", units=66) is None
     assert datasheet_for("Tesla T4", memory_bytes=8 * GIB) is None
     assert sheet("AMD EPYC 7742 64-Core Processor", units=2).units == 64  # a virtual machine
-
-
-def test_closest_names_are_offered_but_never_taken() -> None:
-    a100s = {entry.name for entry in SHEETS if entry.name.startswith("NVIDIA A100")}
-    assert set(closest_names("A100")) == a100s
-    assert "GeForce RTX 4090 Laptop GPU" in closest_names("RTX 4090 Max-Q")
-    assert closest_names("Orin")[0] == "Jetson AGX Orin 64GB"
-    assert closest_names("llvmpipe") == []
 
 
 # Figures
