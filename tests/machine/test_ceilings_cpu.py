@@ -54,7 +54,7 @@ def c_kernels(cache: Path) -> list[Kernels]:
 def test_a_whole_measurement(c_kernels: list[Kernels], monkeypatch: pytest.MonkeyPatch) -> None:
     # given two threads, which may share a core here
     monkeypatch.setattr(ceilings_cpu, "build_kernels", lambda: c_kernels)
-    monkeypatch.setattr(ceilings_cpu, "choose_cpus", lambda threads: (0, 0))
+    monkeypatch.setattr(ceilings_cpu, "choose_cpus", lambda: (0, 0))
     steps: list[str] = []
 
     ceilings, missing = ceilings_cpu.measure_cpu(quick=True, progress=steps.append)

@@ -84,15 +84,15 @@ def cpu_steps(quick: bool) -> int:
 
 
 def measure_cpu(
-    *, quick: bool, progress: Progress = lambda text: None, threads: int | None = None
+    *, quick: bool, progress: Progress = lambda text: None
 ) -> tuple[list[Ceiling], list[Missing]]:
     """All ceilings of the CPU, and what could not be measured with its reason.
 
-    One thread for each core that this process may use, unless `threads` says otherwise. Takes
-    about two minutes, or twenty seconds if `quick`. BuildError where there is no C compiler.
+    One thread for each core that this process may use. Takes about two minutes, or twenty seconds
+    if `quick`. BuildError where there is no C compiler.
     """
     candidates = build_kernels()
-    cpus = choose_cpus(threads)
+    cpus = choose_cpus()
     caches = read_caches(SystemIO(), cpus[0])
     described = share_caches(caches, cpus)
     alone_bytes = _limit_bytes(share_caches(caches, cpus[:1]), 1) // 2

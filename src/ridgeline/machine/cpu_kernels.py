@@ -28,7 +28,6 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ridgeline.errors import RidgelineError
 from ridgeline.machine.cpu import find_core
 from ridgeline.machine.sampling import best_of_rounds
 from ridgeline.machine.system import SystemIO, find_limits
@@ -44,22 +43,13 @@ COMPILE_LIMIT_S = 120
 # ---------------------------------------------------------------- threads
 
 
-def choose_cpus(threads: int | None = None, io: SystemIO | None = None) -> tuple[int, ...]:
-    """As many CPUs as `threads`; by default one a core, and no more than a container may use."""
-    io, allowed = io or SystemIO(), list_allowed_cpus()
-    if threads is not None and not 1 <= threads <= len(allowed):
-        raise RidgelineError(
-            f"cannot measure with {threads} threads",
-            hint=f"this process may use {len(allowed)} CPUs; choose between 1 and {len(allowed)}",
-        )
+def choose_cpus(io: SystemIO | None = None) -> tuple[int, ...]:
+    """One CPU of each core, and no more than a container may use."""
+    io = io or SystemIO()
     first: dict[str, int] = {}  # threads of one core share its units, so one of them is enough
-    for cpu in allowed:
+    for cpu in list_allowed_cpus():
         first.setdefault(find_core(io, cpu), cpu)
-    cores = list(first.values())
-    if threads is None:
-        threads = find_limits(io).whole_cpus(len(cores))
-    others = [cpu for cpu in allowed if cpu not in cores]
-    return tuple([*cores, *others][:threads])
+    return tuple(first.values())[: find_limits(io).whole_cpus(len(first))]
 
 
 def list_allowed_cpus() -> list[int]:
@@ -184,11 +174,8 @@ def identify_processor() -> str:
 def load_library(vector_bytes: int, compiler: Compiler, folder: Path | None = None) -> ctypes.CDLL:
     """The kernels for one width of a vector, from the cache or compiled."""
     path = _cache_path(vector_bytes, compiler, folder or find_cache_folder())
-    if path.exists():
-        try:
-            return ctypes.CDLL(str(path))
-        except OSError:
-            path.unlink(missing_ok=True)  # half a file, or of another system: made again
+    with suppress(OSError):  # absent, half a file, or of another system
+        return ctypes.CDLL(str(path))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError:  # a home that cannot be written to: good for this run only

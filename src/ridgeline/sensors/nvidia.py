@@ -180,13 +180,6 @@ def start_nvml() -> Any:
     return nvml
 
 
-def nvml_reader(uuid: str) -> Callable[[], Conditions] | None:
-    """A function that reads the device with this UUID, or None where NVML is not there."""
-    nvml = start_nvml()
-    handle = _query(nvml, nvml_handle, nvml, uuid) if nvml else None
-    return None if handle is None else partial(_conditions, nvml, handle)
-
-
 def nvml_handle(nvml: Any, uuid: str) -> Any:
     """The device or MIG slice of a UUID; torch leaves out the prefix that tells which it is."""
     if uuid.startswith(("GPU-", "MIG-")):
