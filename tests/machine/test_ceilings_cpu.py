@@ -75,11 +75,6 @@ def test_a_whole_measurement(c_kernels: list[Kernels], monkeypatch: pytest.Monke
     assert {("dram", pattern) for pattern in ("read", "copy", "triad")} <= patterns
 
 
-def test_bf16_products_only_with_their_instructions() -> None:
-    assert not ceilings_cpu.has_bf16_instructions("flags : avx512f fma")
-    assert ceilings_cpu.has_bf16_instructions("flags : avx512f avx512_bf16")
-
-
 @pytest.mark.parametrize(
     ("processor", "widths"),
     [("flags : sse2 avx avx512f", (64, 32)), ("flags : avx avx2", (32,)), ("asimd", (16,))],

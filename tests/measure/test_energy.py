@@ -29,8 +29,7 @@ from ridgeline.measure.energy import (
 )
 from ridgeline.measure.run_record import readings_table
 from ridgeline.records import Conditions, EnergyResult
-from ridgeline.sensors.meter import Meters
-from ridgeline.sensors.sampler import Reading
+from ridgeline.sensors.sampler import Meters, Reading
 from ridgeline.serialize import to_dict
 
 TICKS = [  # the counter advances by 10 J between 1 and 2 s, and 30 J between 4 and 5 s

@@ -21,7 +21,7 @@ from ridgeline.measure.layer_energy import (
 )
 from ridgeline.measure.step import Stepper
 from ridgeline.records import EnergyResult
-from ridgeline.sensors.meter import Meters
+from ridgeline.sensors.sampler import Meters
 from ridgeline.workloads import Inputs
 
 

@@ -19,7 +19,7 @@ from ridgeline.measure.backends import DeviceMemory, MpsBackend
 from ridgeline.measure.measure_workload import build_stepper, measure_workload
 from ridgeline.measure.run_record import Measurement
 from ridgeline.records import WorkloadSpec
-from ridgeline.sensors.meter import Meters
+from ridgeline.sensors.sampler import Meters
 from ridgeline.settings import Settings
 
 SPEC = WorkloadSpec(model="line", batch_size=2, mode="train")

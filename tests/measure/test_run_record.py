@@ -19,7 +19,7 @@ from ridgeline.measure.measure_workload import measure_workload
 from ridgeline.measure.run_record import Measurement, make_tables
 from ridgeline.measure.timing import StepTimes
 from ridgeline.records import EnergyResult, KernelTime, WorkloadSpec
-from ridgeline.sensors.meter import Meter, Meters
+from ridgeline.sensors.sampler import Meter, Meters
 from ridgeline.serialize import to_dict
 from ridgeline.settings import Settings
 from ridgeline.store import ResultsFolder

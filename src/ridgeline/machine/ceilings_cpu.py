@@ -21,7 +21,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from ridgeline.machine.cpu import read_caches, share_caches
+from ridgeline.machine.cpu import has_arithmetic, read_caches, share_caches
 from ridgeline.machine.cpu_kernels import (
     COMPUTE_KERNELS,
     DRAM_KERNELS,
@@ -308,7 +308,7 @@ class CpuCeilings:
                 "matrix products and dispatch", "needs torch: pip install 'ridgeline[torch]'"
             )
         for precision in TORCH_NAMES if self.torch is not None else ():
-            if precision == "bf16" and not has_bf16_instructions(identify_processor()):
+            if precision == "bf16" and not has_arithmetic("bf16", identify_processor()):
                 reason = "no AVX512-BF16, AMX or Arm BF16: emulated, it is over 100 times slower"
                 self._miss("bf16 matrix products", f"{reason} than fp32")
             else:
@@ -409,14 +409,8 @@ SIDES = (384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
 FORMS = ((1, 1, 1), (2, 2, 0.5), (1, 1, 4))  # square; a wide result; a long sum
 SAMPLE_S = 0.003
 SEARCH_ROUNDS = 5
-BF16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16")  # as /proc/cpuinfo has them, x86 and Arm
 
 Shape = tuple[int, int, int]  # M, N, K
-
-
-def has_bf16_instructions(processor: str) -> bool:
-    """Whether bf16 is worth running: without them it is over a hundred times slower."""
-    return not {*processor.split()}.isdisjoint(BF16_INSTRUCTIONS)
 
 
 def list_shapes() -> list[Shape]:

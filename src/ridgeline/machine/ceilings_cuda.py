@@ -164,7 +164,7 @@ class CudaCeilings:
     def run(self) -> tuple[list[Ceiling], list[Missing]]:
         """Measure everything; a part that fails is listed, the others go on.
 
-        A device that vanishes ends it: what was measured before is kept.
+        A device that has vanished fails in every part after; what was measured before is kept.
         """
         for what, part in self.parts():
             self._progress(what)
@@ -173,22 +173,14 @@ class CudaCeilings:
                     part()
                 finally:
                     self.torch.cuda.empty_cache()  # fails, too, on a device that has failed
-            except RidgelineError:
-                raise
             except Exception as error:
                 reason = " ".join(str(error).split())[:200] or type(error).__name__
-                if self.torch.cuda.is_available():
-                    self.missing.append(Missing(what=what, reason=reason))
-                    continue
-                lost = f"{self.name} stopped answering"
-                if not self.ceilings:
-                    raise RidgelineError(
-                        f"{lost} before anything was measured: {reason}",
-                        hint="check it with nvidia-smi and the system log, then measure again",
-                    ) from error
-                what = f"{what} and all after it"
-                self.missing.append(Missing(what=what, reason=f"{lost}: {reason}"))
-                break
+                self.missing.append(Missing(what=what, reason=reason))
+        if not self.ceilings:
+            raise RidgelineError(
+                f"nothing could be measured on {self.name}: {self.missing[0].reason}",
+                hint="check it with nvidia-smi and the system log, then measure again",
+            )
         return self.ceilings, self.missing
 
     def parts(self) -> Iterator[tuple[str, Callable[[], None]]]:

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from math import isfinite
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Annotated, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.describe import Description
+from ridgeline.machine.sampling import spread
 from ridgeline.records import Conditions, Provenance
 from ridgeline.serialize import INLINE, STORED, FieldError, Limit, Name, from_dict, to_dict
 from ridgeline.store import atomic_write_text, to_json, writing
@@ -67,11 +68,7 @@ class Ceiling:
 
     @property
     def spread(self) -> float:
-        """Distance of the 10th and the 90th percentile, as a share of the median."""
-        if len(self.samples) < 2 or not self.sustained:
-            return 0.0
-        cuts = quantiles(self.samples, n=10, method="inclusive")
-        return (cuts[-1] - cuts[0]) / self.sustained
+        return spread(self.samples)
 
     @property
     def key(self) -> tuple[str, ...]:

@@ -7,7 +7,8 @@ arguments; tests need no device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from statistics import median, quantiles
 from time import perf_counter
 from typing import TypeVar
 
@@ -86,3 +87,11 @@ def sample_seconds(
     times = max(1, round(sample_s / max(first, 1e-7)))
     times = max(1, round(sample_s / max(clock(call, times), 1e-7)))
     return [clock(call, times) for _ in range(samples)]
+
+
+def spread(samples: Sequence[float]) -> float:
+    """Distance of the 10th and the 90th percentile, as a share of the median; 0 of a single one."""
+    if len(samples) < 2 or not median(samples):
+        return 0.0
+    cuts = quantiles(samples, n=10, method="inclusive")
+    return (cuts[-1] - cuts[0]) / median(samples)

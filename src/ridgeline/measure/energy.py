@@ -19,8 +19,16 @@ from typing import NamedTuple
 
 from ridgeline.measure.statistics import median_interval
 from ridgeline.records import EnergyResult, EnergyWindowResult
-from ridgeline.sensors.meter import COUNTER, Meter, Meters
-from ridgeline.sensors.sampler import FAST_S, Reading, Sampler, summarise, within
+from ridgeline.sensors.sampler import (
+    COUNTER,
+    FAST_S,
+    Meter,
+    Meters,
+    Reading,
+    Sampler,
+    summarise,
+    within,
+)
 from ridgeline.units import format_percent, format_time, si
 
 WINDOW_S = 1.0

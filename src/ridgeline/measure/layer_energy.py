@@ -22,8 +22,7 @@ from ridgeline.measure.energy import CallLoop, Pass, evaluate_passes, take_pass
 from ridgeline.measure.step import Stepper
 from ridgeline.measure.timing import NoMarks, OnProgress
 from ridgeline.records import EnergyResult
-from ridgeline.sensors.meter import Meters
-from ridgeline.sensors.sampler import FAST_S, Sampler
+from ridgeline.sensors.sampler import FAST_S, Meters, Sampler
 from ridgeline.tracing.modules import tensors_in
 
 REFRESHES = 10  # in a window

@@ -43,9 +43,8 @@ from ridgeline.measure.timing import (
     warm_up,
 )
 from ridgeline.records import Conditions, DeviceMemory, RunConditions, WarmUp, WorkloadSpec
-from ridgeline.sensors.meter import Meters
 from ridgeline.sensors.meters import find_meters
-from ridgeline.sensors.sampler import DURING_TIMING_S, Reading, Sampler, within
+from ridgeline.sensors.sampler import DURING_TIMING_S, Meters, Reading, Sampler, within
 from ridgeline.sensors.sampler import summarise as summarise_readings
 from ridgeline.settings import SYNTHETIC, SYNTHETIC_HOST, Settings
 from ridgeline.workloads import Inputs, Workload

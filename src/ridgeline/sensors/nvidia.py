@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ridgeline.records import Conditions
-from ridgeline.sensors.meter import COUNTER, POWER, Meter, Meters
+from ridgeline.sensors.sampler import COUNTER, POWER, Meter, Meters
 from ridgeline.serialize import Index
 
 THROTTLES = {  # bits of nvmlClocksThrottleReasons, in nvml.h; an idle device is not throttled
