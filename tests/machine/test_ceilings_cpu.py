@@ -127,14 +127,6 @@ def test_a_rate_is_all_work_over_the_whole_time() -> None:
         assert Probe(team, fake, "memory_read", threads=1, size_bytes=4096)() == 8.0 / 3.0
 
 
-def test_an_error_in_a_thread_reaches_the_caller() -> None:
-    def fail(worker: Worker) -> None:
-        raise MemoryError("none left")
-
-    with Team([0], 4096) as team, pytest.raises(MemoryError, match="none left"):
-        team.run(fail, 1)
-
-
 def test_a_container_with_little_memory_gets_small_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceilings_cpu, "find_limits", lambda: Limits(memory_bytes=2**26))
     assert ceilings_cpu._limit_bytes({"l3": 2**25}, threads=4) == 2**26 // 2 // 4
@@ -205,17 +197,6 @@ def test_compilers_are_tried_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
         find_compiler()
 
 
-@pytest.mark.parametrize(
-    ("cache_home", "folder"), [("/c", "/c/ridgeline"), ("", "HOME/.cache/ridgeline")]
-)
-def test_where_the_cache_is(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache_home: str, folder: str
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CACHE_HOME", cache_home)
-    assert str(cpu_kernels.find_cache_folder()) == folder.replace("HOME", str(tmp_path))
-
-
 # ---- conditions ----------------------------------------------------------------------------------
 
 
@@ -242,9 +223,3 @@ def test_conditions_are_the_middle_of_what_was_noted(tmp_path: Path) -> None:
     assert watch.conditions("a").power_w is None
     assert watch.conditions("a").throttle_reasons == ()
     assert watch.conditions("b").throttle_reasons == ("thermal",)
-
-
-def test_the_kernels_clock_goes_before_a_measured_one(tmp_path: Path) -> None:
-    write(tmp_path / "devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "2400000\n")
-
-    assert Watch([0], cycles_per_s=lambda: 1.0, root=tmp_path).clock_hz() == 2.4e9

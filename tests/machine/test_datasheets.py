@@ -113,15 +113,6 @@ def test_an_ambiguous_or_unknown_name_finds_nothing(name: str) -> None:
     assert datasheet_for(name) is None
 
 
-@pytest.mark.parametrize("entry", LAPTOPS, ids=lambda s: s.name)
-def test_a_laptop_part_is_not_the_desktop_card(entry: Datasheet) -> None:
-    assert {sheet(name).kind for name in entry.driver_names} == {"laptop-gpu"}
-    desktop = datasheet_for(entry.driver_names[0].removesuffix(" Laptop GPU"))
-    if desktop is not None:
-        assert desktop.kind == "gpu"
-        assert (desktop.units, desktop.boost_clock_hz) != (entry.units, entry.boost_clock_hz)
-
-
 @pytest.mark.parametrize("entry", SHEETS, ids=lambda s: s.name)
 def test_every_driver_name_leads_back_to_its_entry(entry: Datasheet) -> None:
     assert sheet(entry.name).name == entry.name
@@ -232,13 +223,6 @@ def test_nvidia_matrix_peaks_are_dense(entry: Datasheet) -> None:
             assert peak.flops_per_s <= ROUNDING * dense_bound(entry, peak), peak
 
 
-def test_a_sparse_figure_would_not_pass() -> None:
-    h200 = sheet("NVIDIA H200")
-    peak = h200.peak("matrix", "bf16")
-    assert peak is not None
-    assert ROUNDING * dense_bound(h200, peak) < 1978.9e12
-
-
 @pytest.mark.parametrize("entry", RTX, ids=lambda s: s.name)
 def test_geforce_halves_fp16_summed_in_fp32(entry: Datasheet) -> None:
     full, half = entry.peak("matrix", "fp16", "fp16"), entry.peak("matrix", "fp16", "fp32")
@@ -262,12 +246,6 @@ def test_figures_are_in_si_units(entry: Datasheet) -> None:
         assert peak.path in ("matrix", "vector")
         if peak.path == "matrix" and peak.precision in ("bf16", "tf32", "fp8", "int8"):
             assert peak.accumulator is not None
-
-
-def test_the_table_is_broad_and_without_doubles() -> None:
-    names = [s.name for s in SHEETS]
-    assert len(names) == len(set(names)) >= 55
-    assert len([s for s in SHEETS if s.kind != "cpu"]) >= 55
 
 
 def peak_key(figure: dict[str, Any]) -> tuple[str, str, str]:

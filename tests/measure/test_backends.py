@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from ridgeline.measure.backends import (
     Backend,
     CudaBackend,
     DeviceMemory,
-    EventTimeline,
     HostTimeline,
     MpsBackend,
     choose_backend,
@@ -117,45 +115,6 @@ def test_the_cpu_is_always_there_and_has_nothing_to_wait_for() -> None:
     backend.synchronize()
     backend.hold_back(10.0)
     backend.reset_peak_memory()
-
-
-def test_the_calls_of_a_cuda_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[Any, ...]] = []
-    answers = {
-        "synchronize": None, "reset_peak_memory_stats": None, "max_memory_allocated": 100,
-        "max_memory_reserved": 200, "_sleep": None,
-        "get_device_properties": SimpleNamespace(total_memory=1000),
-    }  # fmt: skip
-    for name, answer in answers.items():
-
-        def call(*args: Any, name: str = name, answer: Any = answer) -> Any:
-            calls.append((name, *args))
-            return answer
-
-        monkeypatch.setattr(torch.cuda, name, call)
-    monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: ("event", enable_timing))
-    device = torch.device("cuda", 1)
-    backend = CudaBackend(kind="cuda", device=device, name="a GPU")
-
-    backend.synchronize()
-    backend.reset_peak_memory()
-    memory = backend.peak_memory()
-    backend.hold_back(0.02)
-    total_bytes = backend.total_memory_bytes()
-
-    assert (memory, total_bytes) == (DeviceMemory(allocated_bytes=100, reserved_bytes=200), 1000)
-    assert calls == [
-        ("synchronize", device),
-        ("reset_peak_memory_stats", device),
-        ("max_memory_allocated", device),
-        ("max_memory_reserved", device),
-        ("_sleep", 50_000_000),
-        ("get_device_properties", device),
-    ]
-    assert backend.has_events
-    timeline = backend.timeline()
-    assert isinstance(timeline, EventTimeline)
-    assert timeline._make_event() == ("event", True)
 
 
 # ---------------------------------------------------------------- the mark around a step

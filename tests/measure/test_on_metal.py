@@ -11,8 +11,7 @@ from itertools import count
 
 import pytest
 import torch
-from tests.measure.fakes import line_batch, workload
-from torch import nn
+from tests.measure.fakes import workload
 
 from ridgeline.measure import measure_workload as measurement
 from ridgeline.measure.backends import DeviceMemory, MpsBackend
@@ -130,21 +129,3 @@ def test_what_memory_a_batch_needs(metal: Metal) -> None:
 
     assert stepper.backend.total_memory_bytes() == 16_000_000_000
     assert metal.calls == Counter()
-
-
-def test_amp_has_autocast_and_no_loss_scaling(metal: Metal) -> None:
-    seen: list[torch.dtype] = []
-
-    class Watched(nn.Linear):
-        def forward(self, given: torch.Tensor) -> torch.Tensor:
-            output = super().forward(given)
-            seen.append(output.dtype)
-            return output.float()
-
-    asked = Settings(backend="mps", precision="amp", warmup_iters=1, iters=1, energy=False)
-    work = workload(make=lambda: Watched(3, 1), make_inputs=line_batch)
-    result, stepper = measure_workload(work, SPEC, asked)
-
-    assert (result.case.precision.used, set(seen)) == ("amp", {torch.float16})
-    assert stepper.scaler is None
-    assert stepper.module.weight.dtype is torch.float32
