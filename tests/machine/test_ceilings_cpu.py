@@ -36,14 +36,9 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture
-def c_kernels(cache: Path) -> list[Kernels]:
+def c_kernels() -> list[Kernels]:
     try:
-        return [*cpu_kernels.build_kernels(cache)]
+        return cpu_kernels.build_kernels()
     except BuildError as error:
         pytest.skip(f"no C kernels here: {error}")
 
@@ -140,32 +135,6 @@ def test_a_thread_without_memory_says_so_instead_of_waiting_for_ever() -> None:
 # ---- compiling -----------------------------------------------------------------------------------
 
 
-def test_a_library_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled: list[Path] = []
-
-    def compile_source(path: Path, *others: Any) -> None:
-        compiled.append(path)
-        real(path, *others)
-
-    real = cpu_kernels.compile_source
-    monkeypatch.setattr(cpu_kernels, "compile_source", compile_source)
-    try:
-        compiler = find_compiler()
-    except BuildError as error:
-        pytest.skip(str(error))
-    for _ in range(2):
-        assert cpu_kernels.load_library(16, compiler, tmp_path).memory_read
-    (path,) = compiled
-
-    write(tmp_path / "other" / "kernels" / path.name, "half a file")
-    assert cpu_kernels.load_library(16, compiler, tmp_path / "other").memory_read
-    assert len(compiled) == 2
-
-    monkeypatch.setattr(cpu_kernels, "identify_processor", lambda: "another processor")
-    cpu_kernels.load_library(16, compiler, tmp_path)
-    assert len(set(compiled)) == 3
-
-
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
@@ -180,10 +149,7 @@ def test_a_broken_compiler_is_a_reason(tmp_path: Path, script: str, reason: str)
     path.chmod(0o755)
 
     with pytest.raises(BuildError, match=reason):
-        cpu_kernels.load_library(16, Compiler(str(path), "cc 1.0"), tmp_path / "cache")
-
-    left = list((tmp_path / "cache" / "kernels").iterdir())
-    assert len(left) == ("rubbish" in script)  # a compiler that fails leaves nothing
+        cpu_kernels.load_library(16, Compiler(str(path), "cc 1.0"))
 
 
 def test_compilers_are_tried_in_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,11 +32,11 @@ from ridgeline.machine.cpu_kernels import (
     build_kernels,
     choose_cpus,
     choose_kernels,
-    identify_processor,
 )
 from ridgeline.machine.passport import ONE_CORE, Ceiling, Missing
 from ridgeline.machine.sampling import best_of_rounds, in_rounds, rate_probe, time_calls
 from ridgeline.machine.system import SystemIO, find_limits
+from ridgeline.provenance import read_text
 from ridgeline.records import Conditions
 from ridgeline.sensors.cpu import SYS, RaplMeter, cpufreq_hz, temperature_c, text_of
 from ridgeline.sensors.sampler import summarise_conditions
@@ -303,12 +303,13 @@ class CpuCeilings:
 
     def _make_matrix_probes(self) -> Probes:
         probes: Probes = {}
+        cpuinfo = read_text("/proc/cpuinfo") or ""
         if self.torch is None:
             self._miss(
                 "matrix products and dispatch", "needs torch: pip install 'ridgeline[torch]'"
             )
         for precision in TORCH_NAMES if self.torch is not None else ():
-            if precision == "bf16" and not has_arithmetic("bf16", identify_processor()):
+            if precision == "bf16" and not has_arithmetic("bf16", cpuinfo):
                 reason = "no AVX512-BF16, AMX or Arm BF16: emulated, it is over 100 times slower"
                 self._miss("bf16 matrix products", f"{reason} than fp32")
             else:
