@@ -59,8 +59,16 @@ def tomls() -> dict[str, dict[str, Any]]:
 DEVICE_KEYS = {
     *("name", "driver_names", "kind", "rates", "units", "boost_clock_hz"),
     *("matrix_clock_hz", "base_clock_hz", "memory_bytes", "dram_bytes_per_s", "memory_channels"),
-    *("memory_transfers_per_s", "l2_bytes", "l3_bytes", "tdp_w", "variants", "published"),
-    *("confidence", "note", "source"),
+    *(
+        "memory_transfers_per_s",
+        "l2_bytes",
+        "l3_bytes",
+        "tdp_w",
+        "variants",
+        "assumes",
+        "published",
+    ),
+    *("assumes", "confidence", "note", "source"),
 }
 
 # Names

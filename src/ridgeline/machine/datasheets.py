@@ -16,6 +16,7 @@ from ridgeline.serialize import from_dict
 KINDS = ("gpu", "laptop-gpu", "soc", "cpu")
 PUBLISHED, DERIVED = "published", "derived"
 PROVENANCE = "datasheet"
+OF_ONE_PART = ("published", "variants", "assumes")  # keys that variants do not share
 MEMORY_SHARES = (0.85, 1.1)  # reported over nominal memory: firmware and ECC take some of it
 
 _RATES_FILE = "rates.toml"
@@ -64,7 +65,7 @@ class Datasheet:
     confidence: str  # DERIVED: some of units, clock or peaks are not from the maker
     note: str | None = None
     source: str
-    assumes: str | None = None  # set by a look-up that had to choose between parts of one name
+    assumes: str | None = None  # where several parts have this name: which one it is
 
     def peak(self, path: str, precision: str, accumulator: str | None = None) -> Peak | None:
         """The peak of a path and precision; without an accumulator the one that sums in fp32."""
@@ -125,27 +126,10 @@ def datasheet_for(
         for parts in named
     ]
     fitting = [parts for parts in fitting if parts]
-    return _choose_assumed(*fitting[0]) if len(fitting) == 1 else None
-
-
-def _choose_assumed(main: Datasheet, *others: Datasheet) -> Datasheet:
-    """The first of the parts of one name, which says that it is assumed."""
-    if not others:
-        return main
-    parts = [_describe_part(other, main) for other in others]
-    own = _describe_part(main, *others)
-    text = f"the part with {own}; others of this name have {' or '.join(parts)}"
-    return replace(main, assumes=text)
-
-
-def _describe_part(sheet: Datasheet, *others: Datasheet) -> str:
-    """What tells a part from others of its name."""
-    texts = []
-    if any(other.units != sheet.units for other in others):
-        texts.append(f"{sheet.units} {sheet.unit}s")
-    if sheet.memory_bytes and any(other.memory_bytes != sheet.memory_bytes for other in others):
-        texts.append(f"{sheet.memory_bytes / 2**30:.0f} GiB")
-    return " and ".join(texts)
+    if len(fitting) != 1:
+        return None
+    main, *others = fitting[0]
+    return main if others else replace(main, assumes=None)
 
 
 def _fits(sheet: Datasheet, memory_bytes: int | None) -> bool:
@@ -184,7 +168,7 @@ def _parts() -> tuple[tuple[Datasheet, ...], ...]:
     sheets = []
     for file in sorted(file.name for file in (files("ridgeline.machine") / "datasheets").iterdir()):
         for entry in _read(file).get("device", ()) if file.endswith(".toml") else ():
-            shared = {key: entry[key] for key in entry if key not in ("published", "variants")}
+            shared = {key: entry[key] for key in entry if key not in OF_ONE_PART}
             every = [entry, *(shared | other for other in entry.get("variants", ()))]
             family = file.removesuffix(".toml")
             sheets.append(tuple(_datasheet(one, family=family) for one in every))
