@@ -28,7 +28,7 @@ from ridgeline.machine.cpu import Cpu
 from ridgeline.machine.datasheets import find_published_roofs
 from ridgeline.machine.describe import Description
 from ridgeline.machine.passport import Ceiling, Missing, Passport, Passports, peaks, read_passport
-from ridgeline.records import Conditions, Provenance
+from ridgeline.records import Conditions
 from ridgeline.sensors.nvidia import Gpu
 
 
@@ -236,29 +236,18 @@ def test_a_real_product() -> None:
 ROOF = Ceiling(kind="bandwidth", device="cpu", level="dram", pattern="read", samples=(1.0,), how="")
 
 
-def measured(devices: list[str], monkeypatch: pytest.MonkeyPatch) -> Passport:
-    """A machine whose GPU fails and whose CPU does not."""
-
+def test_a_device_that_fails_does_not_cost_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     def one(device: str, **_others: Any) -> tuple[list[Ceiling], list[Missing]]:
         if device != "cpu":
             raise RidgelineError(f"{device} stopped answering", hint="look at the log")
         return [ROOF], []
 
     monkeypatch.setattr(measure, "_measure", one)
-    return measure.measure_machine("box", devices, quick=True, progress=lambda _what: None,
-                                   description=Description(), provenance=Provenance(),
-                                   measured_at="now")  # fmt: skip
-
-
-def test_a_device_that_fails_does_not_cost_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = measured(["cpu", "cuda:0"], monkeypatch)
-    assert found.ceilings == (ROOF,)
-    assert found.missing == (Missing(what="cuda:0", reason="cuda:0 stopped answering"),)
-
-
-def test_nothing_measured_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    how: Any = {"quick": True, "progress": print}
+    missing = [Missing(what="cuda:0", reason="cuda:0 stopped answering")]
+    assert measure.measure_devices(["cpu", "cuda:0"], **how) == ([ROOF], missing)
     with pytest.raises(RidgelineError, match="cuda:0 stopped answering"):
-        measured(["cuda:0"], monkeypatch)
+        measure.measure_devices(["cuda:0"], **how)
 
 
 def test_a_device_is_measured_once() -> None:

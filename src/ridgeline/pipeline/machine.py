@@ -15,7 +15,7 @@ from ridgeline.machine.compare import (
     sample_product_again,
 )
 from ridgeline.machine.describe import Description, describe, machine_name
-from ridgeline.machine.measure import choose_devices, measure_machine
+from ridgeline.machine.measure import choose_devices, measure_devices
 from ridgeline.machine.passport import Passport, Passports
 from ridgeline.measure.worker import torch_needed
 from ridgeline.pipeline.cases import Selection
@@ -138,14 +138,15 @@ def _measure(
     quick: bool,
 ) -> Passport:
     made = collect()
-    return measure_machine(
-        name,
-        list(devices),
-        quick=quick,
-        progress=on_progress,
+    ceilings, missing = measure_devices(devices, quick=quick, progress=on_progress)
+    return Passport(
+        name=name,
+        measured_at=made.time,
+        is_quick=quick,
+        ceilings=tuple(ceilings),
+        missing=tuple(missing),
         description=description,
         provenance=made,
-        measured_at=made.time,
     )
 
 
