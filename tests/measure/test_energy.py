@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from itertools import pairwise
 
@@ -30,7 +29,6 @@ from ridgeline.measure.energy import (
 from ridgeline.measure.run_record import readings_table
 from ridgeline.records import Conditions, EnergyResult
 from ridgeline.sensors.sampler import Meters, Reading
-from ridgeline.serialize import to_dict
 
 TICKS = [  # the counter advances by 10 J between 1 and 2 s, and 30 J between 4 and 5 s
     Reading(time_s=0.0, energy_j=100.0),
@@ -261,34 +259,6 @@ def test_meters_that_disagree_are_told() -> None:
     assert text.startswith(
         "the energy counter says 42.8 % less than the power sensor (37.4 W and 65.4 W): take that"
     )
-
-
-def test_as_json() -> None:
-    energy = energy_of(100.0, 200.0, 300.0)
-
-    content = json.loads(json.dumps(to_dict(energy)))
-
-    assert content == {
-        "meter": "m", "scope": "s", "kind": "counter", "provenance": "measured",
-        "refresh_interval_s": None, "idle_power_w": 10.0,
-        "energy_j_per_step": 100.0, "interval_j_per_step": None,
-        "energy_j_per_sample": 50.0, "energy_above_idle_j_per_step": 95.0,
-        "mean_power_w": 200.0, "energy_total_j": 1200.0, "duration_s": 6.0, "step_time_s": 0.5,
-        "samples_per_step": 2,
-        "counter_power_w": 200.0, "sampled_power_w": None, "counter_over_sampled": None,
-        "power_samples": 0, "power_mean_w": None, "power_std_w": None, "power_min_w": None,
-        "power_max_w": None,
-        "windows": [
-            {"start_s": 2.0 * n, "end_s": 2.0 * n + 2.0, "steps": 4, "energy_j": 200.0 * (n + 1),
-             "mean_power_w": 100.0 * (n + 1), "energy_j_per_step": 50.0 * (n + 1),
-             "counter_power_w": 100.0 * (n + 1), "sampled_power_w": None}
-            for n in range(3)
-        ],
-        "outliers": [],
-        "conditions": {"clock_hz": None, "memory_clock_hz": None, "temperature_c": None,
-                       "power_w": None, "throttle_reasons": [], "power_state": None},
-        "notes": [], "warnings": [],
-    }  # fmt: skip
 
 
 def test_a_window_without_a_reading_is_left_out_and_told() -> None:

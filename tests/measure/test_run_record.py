@@ -12,14 +12,11 @@ from tests.measure.fakes import workload
 from tests.measure.measured import measured, timing_of
 from torch import nn
 
-from ridgeline.measure import measure_workload as measurement
-from ridgeline.measure.energy import EnergyMeasurement
 from ridgeline.measure.layers import LayerTimes, Seen
 from ridgeline.measure.measure_workload import measure_workload
 from ridgeline.measure.run_record import Measurement, make_tables
 from ridgeline.measure.timing import StepTimes
 from ridgeline.records import EnergyResult, KernelTime, WorkloadSpec
-from ridgeline.sensors.sampler import Meter, Meters
 from ridgeline.serialize import to_dict
 from ridgeline.settings import Settings
 from ridgeline.store import ResultsFolder
@@ -85,24 +82,6 @@ def test_samples_of_a_real_run_belong_together(tiny: Any) -> None:
     assert plain["peak_memory_bytes"] == plain["process"]["peak_rss_bytes"] > 0
 
 
-@pytest.mark.parametrize("is_there", [True, False])
-def test_no_stage_of_energy_without_a_meter(
-    is_there: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    meter = Meter(name="m", scope="s", kind="power", read=lambda: 1.0)
-    meters = Meters(available=(meter,) if is_there else (), reasons=("no counters",))
-    monkeypatch.setattr(measurement, "find_meters", lambda *_, **__: meters)
-    monkeypatch.setattr(measurement, "measure_energy", lambda *_, **__: EnergyMeasurement())
-    told: list[str] = []
-
-    measure_workload(
-        workload(), SPEC, Settings(backend="cpu", iters=1, warmup_iters=1),
-        lambda what, done, total: told.append(what),
-    )  # fmt: skip
-
-    assert ("energy" in told) == is_there
-
-
 def test_tables_of_a_real_run_can_be_stored(tiny: Any, tmp_path: Path) -> None:
     made, stepper = tiny
     kept = make_tables(made, stepper.module)
@@ -117,19 +96,6 @@ def test_tables_of_a_real_run_can_be_stored(tiny: Any, tmp_path: Path) -> None:
     ]  # fmt: skip
     assert back["energy_per_layer_j"].isna().all()
     assert back["time_s"].sum() == pytest.approx(made.layers.sum_s)
-
-
-def test_one_sample_has_no_spread() -> None:
-    plain = stored(measured(timing=timing_of(2.0)))
-
-    assert plain["step_time_s"] == {
-        "count": 1, "median": 2.0, "mean": 2.0, "std": None, "min": 2.0, "max": 2.0,
-        "interval": None, "spread": None, "samples": [2.0],
-    }  # fmt: skip
-    assert plain["split_s"] == {
-        "data": {"median": 0.0, "mean": 0.0, "samples": [0.0]},
-        "forward": {"median": 2.0, "mean": 2.0, "samples": [2.0]},
-    }
 
 
 def test_the_means_of_phases_add_up_where_their_medians_do_not() -> None:
@@ -175,21 +141,6 @@ def test_how_layers_add_up() -> None:
         "pass_times_s": [1.25], "mark_cost_s": 1e-6,
         "clock": "device, without gaps between kernels",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("compiled", [None, "default"])
-def test_layers_are_a_share_of_the_pass_that_timed_them(compiled: str | None) -> None:
-    # given a step of 1 s, and a pass whose steps take 2 s, as without the compiler
-    layers = LayerTimes(
-        samples_s={("0", "forward"): (0.5,) * 3, ("(model)", "forward"): (1.5,) * 3},
-        seen={"(model)": Seen(calls=1), "0": Seen(calls=1)}, steps_s=(1.9, 2.0, 2.1),
-        is_held_back=False,
-    )  # fmt: skip
-    made = measured(layers=layers, settings=Settings(layers=True, compile=compiled))
-
-    table = make_tables(made, nn.Sequential(nn.Linear(1, 1)))["layers"].set_index("layer")
-
-    assert table["percentage"].to_dict() == {"(model)": 75.0, "0": 25.0}
 
 
 def energy_of_a_call(energy_j: float, interval_j: tuple[float, float] | None) -> EnergyResult:

@@ -14,10 +14,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.measure.fakes import Clock, Gpu, GpuEvent
+from tests.measure.fakes import Clock, Gpu
 
 from ridgeline.measure import timing
-from ridgeline.measure.backends import EventTimeline
 from ridgeline.measure.timing import (
     Marks,
     StepRecorder,
@@ -220,50 +219,6 @@ def test_parts_of_a_step_add_up() -> None:
     )  # fmt: skip
 
 
-def test_what_the_host_gives_out_and_what_the_device_takes() -> None:
-    clock = Clock()
-    gpu = Gpu(clock)
-    recorder = StepRecorder(gpu.timeline(), clock)
-    recorder.prepare(4)
-
-    recorder.start()
-    for _ in range(2):
-        for phase, time_s in {"forward": 1.0, "backward": 2.0}.items():
-            gpu.launch(time_s)
-            clock.spend(0.125)
-            recorder.end(phase)
-        recorder.end_step()
-    gpu.synchronize()
-
-    assert recorder.host_times() == StepTimes(
-        steps_s=(0.25, 0.25), phases_s={"forward": (0.125, 0.125), "backward": (0.125, 0.125)}
-    )
-    assert recorder.device_times() == StepTimes(
-        steps_s=(3.0, 3.0), phases_s={"forward": (1.0, 1.0), "backward": (2.0, 2.0)}
-    )
-
-
-def test_events_are_made_before_they_are_needed() -> None:
-    gpu, made = Gpu(Clock()), []
-
-    def make() -> GpuEvent:
-        made.append(gpu.event())
-        return made[-1]
-
-    recorder = StepRecorder(EventTimeline(make))
-
-    recorder.prepare(3)
-    recorder.prepare(3)  # those that are left over are used
-
-    assert len(made) == 4  # with the start
-    recorder.start()
-    for _ in range(3):
-        recorder.end("forward")
-    assert len(made) == 4
-    recorder.end("one too many")
-    assert len(made) == 5
-
-
 # ---------------------------------------------------------------- the process
 
 
@@ -349,28 +304,20 @@ def profiled(monkeypatch: pytest.MonkeyPatch, events: list[Any]) -> tuple[Any, l
 
 
 def test_kernel_time_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = [[event(at, at + 30), event(at + 20, at + 60)] for at in (0.0, 100.0)]
+    # given two steps with two kernels each that overlap, and a copy and a fill in the second
+    kernels = [event(at + start, at + end) for at in (0, 100) for start, end in ((0, 30), (20, 60))]
+    copies = [
+        event(160, 180, name="Memcpy DtoD (Device -> Device)"),
+        event(180, 184, name="Memset (Device)"),
+    ]
     others = [event(0, 1000, named=True), event(0, 1000, device="CPU")]
 
-    found, calls = profiled(monkeypatch, [*steps[0], *steps[1], *others])
+    found, calls = profiled(monkeypatch, [*kernels, *copies, *others])
 
+    # then copies take time and are no kernels: 60 + 60 + 20 + 4 µs of two steps
     assert found == KernelTime(time_s=found.time_s, kernels=2.0, steps=2)
-    assert found.time_s == pytest.approx(60e-6)
+    assert found.time_s == pytest.approx(72e-6)
     assert calls == ["synchronize", "profile", "step", "step", "synchronize", "end"]
-
-
-def test_copies_take_time_and_are_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    # given two kernels in two steps, a copy and a fill: 30 + 6 + 20 + 4 µs
-    copies = [
-        event(30, 50, name="Memcpy DtoD (Device -> Device)"),
-        event(50, 54, name="Memset (Device)"),
-    ]
-    kernels = [event(0, 30), event(100, 106, name="Memcpy_of_mine")]
-    # when they are profiled
-    found, _ = profiled(monkeypatch, [*kernels, *copies])
-    # then a step has one kernel, and 30 µs
-    assert found == KernelTime(time_s=found.time_s, kernels=1.0, steps=2)
-    assert found.time_s == pytest.approx(30e-6)
 
 
 def test_a_profiler_that_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
