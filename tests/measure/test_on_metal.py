@@ -15,7 +15,7 @@ from tests.measure.fakes import workload
 
 from ridgeline.measure import measure_workload as measurement
 from ridgeline.measure.backends import DeviceMemory, MpsBackend
-from ridgeline.measure.measure_workload import build_stepper, measure_workload
+from ridgeline.measure.measure_workload import measure_workload
 from ridgeline.measure.run_record import Measurement
 from ridgeline.records import WorkloadSpec
 from ridgeline.sensors.sampler import Meters
@@ -122,10 +122,3 @@ def test_layers_are_marked_by_events_too(metal: Metal) -> None:
     assert len(result.layers.steps_s) == 20
     assert result.layers.samples_s["(model)", "forward"] == pytest.approx([0.001] * 20)
     assert sum(result.layers.samples_s["(model)", "backward"]) == pytest.approx(20 * 0.004)
-
-
-def test_what_memory_a_batch_needs(metal: Metal) -> None:
-    stepper = build_stepper(workload(), SPEC, Settings(backend="mps"))
-
-    assert stepper.backend.total_memory_bytes() == 16_000_000_000
-    assert metal.calls == Counter()

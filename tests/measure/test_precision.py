@@ -71,17 +71,6 @@ def test_an_amd_gpu_is_not_judged_by_compute_capability(monkeypatch: pytest.Monk
     assert choose_precision("bf16", backend("cuda")).used == "bf16"
 
 
-@pytest.mark.parametrize(
-    ("used", "dtype"),
-    [
-        ("fp32", None), ("tf32", None), ("amp", None),
-        ("bf16", torch.bfloat16), ("fp16", torch.float16),
-    ],
-)  # fmt: skip
-def test_what_weights_are_turned_into(used: str, dtype: torch.dtype | None) -> None:
-    assert Precision(requested=used, used=used).dtype is dtype
-
-
 def test_only_amp_on_cuda_scales_its_loss() -> None:
     amp = Precision(requested="amp", used="amp")
 

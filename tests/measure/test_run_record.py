@@ -180,21 +180,3 @@ def test_a_layers_energy_is_that_of_all_its_calls(
     assert list(table.loc["0", columns]) == expected
     assert table.loc["0", "energy_attribution"] == "repeated alone"
     assert table.loc[["(model)"], columns].isna().all(axis=None)
-
-
-@pytest.mark.parametrize("data", ["synthetic", "synthetic-host"])
-def test_a_cpu_has_nothing_to_pin_and_says_so(data: str) -> None:
-    asked = Settings(
-        backend="cpu", data=data, pin_memory=True, warmup_iters=1, iters=1, energy=False
-    )
-
-    made, _ = measure_workload(workload(), SPEC, asked)
-
-    assert (made.result.data, list(made.result.warnings)) == (
-        data,
-        [
-            "too few warm-up steps (1) to tell whether times are steady; try "
-            "`ridgeline run … --warmup-iters 10`",
-            "--pin-memory has no effect in this run",
-        ],
-    )

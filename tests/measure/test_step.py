@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,7 +10,6 @@ import torch
 from tests.measure.fakes import CPU, FP32, Said, line_batch, squares, stepper, workload
 from torch import Tensor, nn
 
-from ridgeline.errors import RidgelineError
 from ridgeline.measure.backends import Backend
 from ridgeline.measure.precision import Precision
 from ridgeline.measure.step import Placement, make_stepper, torch_settings
@@ -175,17 +173,6 @@ def test_frozen_weights_are_not_trained() -> None:
     assert [len(group["params"]) for group in taken.optimizer.param_groups] == [1]
 
 
-def test_an_option_that_the_optimizer_has_not() -> None:
-    asked = Settings(optimizer="nesterov", momentum=0.0)
-
-    with pytest.raises(RidgelineError) as caught:
-        stepper(workload(), settings=asked)
-
-    assert caught.value.problem.startswith("the optimizer nesterov refuses its options: ")
-    assert "momentum" in caught.value.problem
-    assert caught.value.hint == "they are arguments of torch.optim.SGD"
-
-
 @pytest.fixture
 def ranges(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What NVTX is told: `+` where a range starts, `-` where it ends."""
@@ -215,15 +202,6 @@ def test_ranges_for_nsight(ranges: list[str]) -> None:
         "+backward", "-backward", "+optimizer", "-optimizer", "-step",
     ]  # fmt: skip
     assert ranges[0] == "+ridgeline:step"
-
-
-def test_a_range_ends_when_its_work_fails(ranges: list[str]) -> None:
-    with suppress(StopIteration):
-        stepper(workload(), settings=Settings(nvtx=True), backend=CUDA).step(NoMarks())
-
-    assert ranges == [
-        "+ridgeline:step", "+ridgeline:data", "-ridgeline:data", "-ridgeline:step",
-    ]  # fmt: skip
 
 
 def test_a_loss_is_scaled_up_and_the_optimizer_is_asked_through_the_scaler() -> None:
@@ -299,25 +277,3 @@ def test_only_images_become_channels_last(tensor: Tensor, is_channels_last: bool
     assert (moved.stride() != tensor.stride()) is is_channels_last
     if is_channels_last:
         assert moved.is_contiguous(memory_format=torch.channels_last)
-
-
-def test_a_pinned_batch_is_copied_beside_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = torch.zeros(1)
-    batch = Inputs(args=(here, [here]), kwargs={"x": here}, targets=Pair(here, here))
-    asked: list[bool] = []
-    real = Tensor.to
-
-    def to(self: Tensor, *args: Any, non_blocking: bool = False, **named: Any) -> Tensor:
-        asked.append(non_blocking)
-        return real(self, *args, **named)
-
-    monkeypatch.setattr(Tensor, "pin_memory", lambda self: real(self, META))
-    monkeypatch.setattr(Tensor, "to", to)
-    for is_pinned in (True, False):
-        placement = Placement(device=META, is_pinned=is_pinned)
-        held = placement.host_inputs(batch)
-        placement.to_device(here)
-        kind = "meta" if is_pinned else "cpu"
-        assert devices((held.args, held.kwargs, held.targets)) == [kind] * 5
-
-    assert asked == [True, False]
