@@ -19,7 +19,6 @@ from ridgeline.machine.datasheets import (
 )
 
 SHEETS = list_datasheets()
-LAPTOPS = [sheet for sheet in SHEETS if sheet.kind == "laptop-gpu"]
 RTX = [sheet for sheet in SHEETS if sheet.name.startswith("GeForce RTX")]
 NVIDIA = [sheet for sheet in SHEETS if sheet.family.startswith("nvidia")]
 GIB = 2**30

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +15,6 @@ from ridgeline.measure.precision import Precision
 from ridgeline.measure.step import Placement, make_stepper, torch_settings
 from ridgeline.measure.timing import NoMarks
 from ridgeline.settings import Settings
-from ridgeline.tracing.modules import tensors_in
 from ridgeline.workloads import Inputs
 
 BATCH_PHASES = ["data", "copy", "forward", "backward"]
@@ -238,18 +237,6 @@ def test_a_model_without_a_loss_is_trained_on_the_mean_of_its_outputs() -> None:
 
 
 # ---------------------------------------------------------------- batches to a device
-
-META = torch.device("meta")  # another device that every machine has
-
-
-class Pair(NamedTuple):
-    boxes: Tensor
-    classes: Tensor
-
-
-def devices(value: Any) -> list[str]:
-    return [tensor.device.type for tensor in tensors_in(value)]
-
 
 @pytest.mark.parametrize(
     ("given", "becomes"),
