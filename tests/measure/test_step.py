@@ -238,6 +238,7 @@ def test_a_model_without_a_loss_is_trained_on_the_mean_of_its_outputs() -> None:
 
 # ---------------------------------------------------------------- batches to a device
 
+
 @pytest.mark.parametrize(
     ("given", "becomes"),
     [(torch.float64, torch.bfloat16), (torch.int64, torch.int64), (torch.bool, torch.bool)],
