@@ -51,7 +51,7 @@ class Settings:
     backend: str = "auto"
     device: int = 0
     precision: str = field(default="fp32", metadata=STORED)
-    warmup_iters: int | None = None  # at least so many; more until the times are steady
+    warmup_iters: int | None = None  # exactly so many; None: until the times are steady
     iters: int | None = None
     optimizer: str = field(default="sgd", metadata=STORED)
     lr: float | None = None

@@ -30,10 +30,8 @@ BELOW_ONE = "it is 0 or more, and less than 1"
         ({"iters": 0}, "--iters 0 is not possible", "it is 1 or more"),
         ({"lr": -0.1}, "--lr -0.1 is not possible", "it is 0 or more"),
         ({"lr": float("nan")}, "--lr nan is not possible", "it is 0 or more"),
-        ({"momentum": float("nan")}, "--momentum nan is not possible", BELOW_ONE),
         ({"momentum": -0.1}, "--momentum -0.1 is not possible", BELOW_ONE),
         ({"momentum": 1.0}, "--momentum 1.0 is not possible", BELOW_ONE),
-        ({"momentum": 5.0}, "--momentum 5.0 is not possible", BELOW_ONE),
         (
             {"optimizer": "adam", "momentum": 0.9},
             "the optimizer adam has no momentum",

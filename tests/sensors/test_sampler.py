@@ -6,8 +6,7 @@ from threading import Event
 import pytest
 
 from ridgeline.records import Conditions
-from ridgeline.sensors.meter import Meter, Meters
-from ridgeline.sensors.sampler import Reading, Sampler, summarise, summarise_late
+from ridgeline.sensors.sampler import Meter, Meters, Reading, Sampler, summarise, summarise_late
 
 
 def watts(read: Callable[[], float]) -> Meter:

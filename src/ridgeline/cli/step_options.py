@@ -123,7 +123,7 @@ STEP_OPTIONS = (
                "--compile-mode"),
     StepOption("seed", STEP, EVERYWHERE, "Of weights, data and shuffling."),
     StepOption("warmup_iters", MEASURED, "run",
-               "Warm up at least so many steps; more until times are steady."),
+               "Warm-up steps; if not given, until times are steady."),
     StepOption("iters", MEASURED, "run analyze",
                "Timed steps; if not given, about ten seconds of them."),
     StepOption("nvtx", MEASURED, "run", "Name steps and phases for Nsight."),

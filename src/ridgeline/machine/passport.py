@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import isfinite
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Annotated, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.describe import Description
+from ridgeline.machine.sampling import spread
 from ridgeline.records import Conditions, Provenance
 from ridgeline.serialize import INLINE, STORED, FieldError, Limit, Name, from_dict, to_dict
 from ridgeline.store import atomic_write_text, to_json, writing
@@ -68,11 +68,7 @@ class Ceiling:
 
     @property
     def spread(self) -> float:
-        """Distance of the 10th and the 90th percentile, as a share of the median."""
-        if len(self.samples) < 2 or not self.sustained:
-            return 0.0
-        cuts = quantiles(self.samples, n=10, method="inclusive")
-        return (cuts[-1] - cuts[0]) / self.sustained
+        return spread(self.samples)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -160,22 +156,7 @@ def read_passport(path: Path) -> Passport:
     """The passport in a file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RidgelineError(
-            f"there is no passport {path}", hint="`ridgeline machine list` shows those there are"
-        ) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise RidgelineError(
-            f"{path} cannot be read as a passport: {error}",
-            hint="measure the machine again, or restore the file from a copy",
-        ) from error
-    try:
-        if not isinstance(content, dict) or "schema_version" not in content:
-            raise RidgelineError(
-                f"{path} is not a passport: it has no schema_version",
-                hint="`ridgeline machine measure` makes one",
-            )
-        version = content["schema_version"]
+        version = content.get("schema_version", 0) if isinstance(content, dict) else 0
         if version > PASSPORT_VERSION:
             raise RidgelineError(
                 f"{path} is a passport of version {version}; this ridgeline reads "
@@ -184,10 +165,14 @@ def read_passport(path: Path) -> Passport:
             )
         passport = from_dict(Passport, content)
         _check_samples(passport.ceilings)
-    except (KeyError, TypeError, ValueError) as error:
+    except FileNotFoundError:
         raise RidgelineError(
-            f"{path} is not a passport: {error}",
-            hint="measure the machine again: ridgeline machine measure",
+            f"there is no passport {path}", hint="`ridgeline machine list` shows those there are"
+        ) from None
+    except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise RidgelineError(
+            f"{path} cannot be read as a passport: {error}",
+            hint="measure the machine again (`ridgeline machine measure`), or restore the file",
         ) from error
     return passport
 
@@ -216,25 +201,17 @@ class Passports:
         return sorted(path.stem for path in self.folder.glob("*.json"))
 
     def write(self, passport: Passport) -> Path:
-        """Store a passport; the one it replaces is kept in `earlier/` under its date."""
+        """Store a passport; the one it replaces is kept in `earlier/` with the time of its file."""
         path = self.path(passport.name)
-        if path.exists():
-            self._keep_earlier(path, passport.measured_at)
-        atomic_write_text(path, to_json(passport.to_dict()))
-        return path
-
-    def _keep_earlier(self, path: Path, measured_at: str) -> None:
-        """Copy the file unless it is of the same measurement; it need not be a passport."""
-        try:
-            before = read_passport(path).measured_at
-        except RidgelineError:
-            before = f"unreadable-before-{measured_at}"
-        if before != measured_at:
-            stamp = re.sub(r"[^\w.-]", "", before.replace("+", "_"))
+        text = to_json(passport.to_dict()).encode()
+        if path.exists() and path.read_bytes() != text:
+            written = datetime.fromtimestamp(path.stat().st_mtime)
             earlier = self.folder / "earlier"
             with writing(self.folder):
                 earlier.mkdir(exist_ok=True)
-                shutil.copyfile(path, earlier / f"{path.stem}-{stamp}.json")
+                shutil.copyfile(path, earlier / f"{path.stem}-{written:%Y-%m-%dT%H%M%S}.json")
+        atomic_write_text(path, text.decode())
+        return path
 
     def read(self, name: str) -> Passport:
         """By name, or by the path of a file from anywhere."""

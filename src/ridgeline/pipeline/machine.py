@@ -7,9 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.compare import another_device, another_machine, check_drift, drift
+from ridgeline.machine.compare import (
+    another_device,
+    another_machine,
+    describe_drift,
+    drift,
+    sample_product_again,
+)
 from ridgeline.machine.describe import Description, describe, machine_name
-from ridgeline.machine.measure import choose_devices, measure_machine
+from ridgeline.machine.measure import choose_devices, measure_devices
 from ridgeline.machine.passport import Passport, Passports
 from ridgeline.measure.worker import torch_needed
 from ridgeline.pipeline.cases import Selection
@@ -65,8 +71,9 @@ def machine_task(task: MachineTask, send: OnProgress) -> MachineAnswer:
     name = passport_name(machine_name(description), description, task.device)
     before = None if task.remeasure else _find_passport(passports, name, task, description)
     if before is not None:
-        moved = check_drift(before, task.device)
-        note = f"kept from {before.measured_at[:10]}" + (f"; {moved}" if moved is not None else "")
+        note = f"kept from {before.measured_at[:10]}"
+        if product := sample_product_again(before, task.device):
+            note += f"; {describe_drift(product, before.measured_at)}"
         return MachineAnswer(name=before.name, is_cached=True, note=note)
     name = _free_name(passports, name, description)
     devices = choose_devices([task.device])
@@ -131,14 +138,15 @@ def _measure(
     quick: bool,
 ) -> Passport:
     made = collect()
-    return measure_machine(
-        name,
-        list(devices),
-        quick=quick,
-        progress=on_progress,
+    ceilings, missing = measure_devices(devices, quick=quick, progress=on_progress)
+    return Passport(
+        name=name,
+        measured_at=made.time,
+        is_quick=quick,
+        ceilings=tuple(ceilings),
+        missing=tuple(missing),
         description=description,
         provenance=made,
-        measured_at=made.time,
     )
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ridgeline.measure.backends import Backend, choose_backend, mark_calls
+from ridgeline.measure.backends import Backend, choose_backend
 from ridgeline.measure.precision import Precision, choose_precision
 from ridgeline.measure.randomness import repeatable
 from ridgeline.provenance import collect
@@ -151,7 +151,6 @@ def mark_training_step(
     with repeatable(training.settings.deterministic), explained(training.settings):
         step = profile_one_step(
             _build_trainer(options, training, on_message),
-            mark_calls(training.backend),
             warmup_iters=warmup_iters,
             profile_iter=profile_iter,
             on_step=lambda done, total: on_progress(f"step {done} of {total}", done, total),
