@@ -93,6 +93,14 @@ _INSTRUCTIONS = {
     for ops in _VECTOR_FLOPS.values()
     for op in ops
 }
+_SHARES = {  # of the peak, averaged over the time of the kernel
+    "sm_peak_share": [_Formula("sm__throughput.avg.pct_of_peak_sustained_elapsed")],
+    "dram_peak_share": [
+        _Formula("gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"),
+        _Formula("dram__throughput.avg.pct_of_peak_sustained_elapsed"),
+    ],
+}
+SHARES = tuple(_SHARES)
 _TIMES = [f"gpu__time_duration{end}" for end in (".sum", ".max", ".avg", "", ".min")]
 _CYCLES_OVER_RATE = tuple(
     (f"{unit}__cycles_elapsed.{amount}", f"{unit}__cycles_elapsed.{rate}.per_second")
@@ -103,6 +111,7 @@ _KNOWN_NAMES = frozenset(
     [
         *_TIMES,
         *(name for pair in _CYCLES_OVER_RATE for name in pair),
+        *(f.metric for fs in _SHARES.values() for f in fs),
         *(f.metric + per for fs in _BYTES.values() for f in fs for per in ("", ".per_second")),
         *(f.metric + per for fs in _INSTRUCTIONS.values() for f in fs for per in ("", *_RATES)),
     ]
@@ -251,7 +260,7 @@ class Quantities:
 def derive_quantities(
     metrics: pd.DataFrame, *, compute_capability: str | None = None
 ) -> Quantities:
-    """FLOPs, bytes and `counter_time_s` of every row; columns only for what was collected.
+    """FLOPs, bytes, shares of the peak and `counter_time_s` of every row, as far as collected.
 
     The compute capability is that of all rows, None where it is not known.
     """
@@ -263,6 +272,7 @@ def derive_quantities(
     deriver.derive_tensor_flops()
     deriver.guess_tensor_flops()
     deriver.derive_bytes()
+    deriver.derive_shares()
     deriver.note_missing()
     table = pd.DataFrame(deriver.columns, index=metrics.index, copy=False)
     used, remarks = (tuple(dict.fromkeys(texts)) for texts in (deriver.used, deriver.remarks))
@@ -385,6 +395,10 @@ class _Deriver:
             self.remarks.append(f"DRAM bytes are not told: only {only} were collected")
         for column, amount in amounts.items():
             self._add(column, amount)
+
+    def derive_shares(self) -> None:
+        for column, formulas in _SHARES.items():
+            self._add(column, self._apply(formulas))
 
     def note_missing(self) -> None:
         """Notes on kinds of quantities that there are none of, and on L1 bytes of new chips."""
