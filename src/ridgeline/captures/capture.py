@@ -344,7 +344,7 @@ def derive_capture(counters: Counters) -> Capture:
         device=device,
         compute_capability=capability,
         passes=max((int(match[0]) for match in passes if match), default=None),
-        metrics=() if counters.is_trace else derived.metrics,
+        metrics=() if counters.is_trace else tuple(sorted(counters.metric_names)),
         warnings=tuple(dict.fromkeys(warnings)),
     )
 
@@ -444,6 +444,7 @@ def store_capture(results: ResultsFolder, capture: Capture, *, label: str | None
     """Store a capture as a run of the command `import`, with its kernels."""
     from ridgeline.provenance import collect
 
+    shares = mean_shares(capture.kernels)
     result = ProfileSummary(
         status="ok",
         provenance="imported",
@@ -451,7 +452,7 @@ def store_capture(results: ResultsFolder, capture: Capture, *, label: str | None
         compute_capability=capture.compute_capability,
         backend="cuda",
         kind=capture.kind,
-        totals={**sums(capture.kernels), **mean_shares(capture.kernels)},
+        totals=sums(capture.kernels) | {n: x for n, x in shares.items() if x is not None},
         kernel_time_s=capture.kernel_time_s,
         launches=capture.launches,
         passes=capture.passes,
