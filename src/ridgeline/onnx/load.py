@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from ridgeline.onnx.dims import LARGEST, MOST_DIMS, tensor_type
 from ridgeline.onnx.skeleton import broken, read_skeleton
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, GraphProto, ModelProto
+    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
 MOST_INPUT_DIMS = 1_000_000  # of all inputs, weights among them
 
@@ -79,3 +79,15 @@ def _check_inputs(path: Path, graph: GraphProto) -> None:
         total += len(sides)
         if len(sides) > MOST_DIMS or max(sides, default=0) > LARGEST or total > MOST_INPUT_DIMS:
             raise broken(path, f"the input {value.name!r} has too many or too large dimensions")
+
+
+def check_order(nodes: Sequence[NodeProto], path: str) -> None:
+    """Refuse a graph whose nodes are not in the order of their work, or are in a cycle."""
+    makers = {name: number for number, node in enumerate(nodes) for name in node.output if name}
+    for number, node in enumerate(nodes):
+        if late := [name for name in node.input if makers.get(name, -1) >= number]:
+            raise RidgelineError(
+                f"{path}: node {(node.name or node.op_type)!r} uses {late[0]!r} before it is made",
+                hint="ONNX wants nodes in order and without cycles; `onnx.checker.check_model`"
+                " says more",
+            )
