@@ -211,17 +211,21 @@ def compare(
 
 
 def import_capture(
-    *files: str | Path, label: str | None = None, results: str | Path | None = None
+    *files: str | Path,
+    label: str | None = None,
+    results: str | Path | None = None,
+    device: str | None = None,
 ) -> list[Capture]:
     """Read captures of profilers: Nsight Compute's tables, text and reports, traces, nsys tables.
 
     Files that tell different things of the same kernels are one capture. With `results`, each is
-    also stored there, under `label`. A capture has its kernels as a table, and `warnings`.
+    also stored there, under `label`. `device` is that of files that do not name one. A capture has
+    its kernels as a table, and `warnings`.
     """
     from ridgeline.captures import read_captures
     from ridgeline.captures.capture import store_capture
 
-    captures = read_captures([Path(file) for file in files])
+    captures = read_captures([Path(file) for file in files], device=device)
     if results is not None:
         for capture in captures:
             store_capture(ResultsFolder(Path(results)), capture, label=label)

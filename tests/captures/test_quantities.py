@@ -13,7 +13,6 @@ from ridgeline.captures.quantities import (
     Quantities,
     derive_quantities,
     is_needed,
-    parse_tensor_counter,
 )
 
 OP = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
@@ -144,11 +143,6 @@ def test_quantities(
     assert derived.remarks == remarks
 
 
-def test_a_rate_that_is_not_used_is_not_named() -> None:
-    names = (TIME, "dram__bytes_read.sum", "dram__bytes_write.sum")
-    assert derive({**dict.fromkeys(names, 1.0), RATE: 35.0}).metrics == names
-
-
 def test_only_what_takes_part_is_needed() -> None:
     needed = [TIME, OP.format("ffma"), "sm__ops_path_tensor_src_fp8.sum"]
     others = ["launch__grid_size", "dram__bytes.sum.pct_of_peak_sustained_elapsed",
@@ -218,13 +212,12 @@ def halves(*names: str) -> tuple[str, ...]:
 
 
 def used(*names: str) -> dict[str, list[str]]:
-    """Those that are added up, by type."""
-    derived = derive(dict.fromkeys(map(full, names), 1.0))
-    taken: dict[str, list[str]] = {}
-    for counter in filter(None, map(parse_tensor_counter, derived.metrics)):
-        short = counter.name.removeprefix("sm__ops_path_tensor_").removesuffix(".sum")
-        taken.setdefault(counter.type, []).append(short)
-    return taken
+    """Those that are added up, by type: each counts another power of two."""
+    derived = derive({full(name): float(2**n) for n, name in enumerate(names)})
+    return {
+        column.split("_")[1]: [name for n, name in enumerate(names) if int(total) >> n & 1]
+        for column, (total,) in derived.table.to_dict("list").items()
+    }
 
 
 @pytest.mark.parametrize(

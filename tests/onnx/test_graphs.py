@@ -224,7 +224,7 @@ def test_settings_that_change_the_cost_are_shown(tmp_path: Path) -> None:
     node = helper.make_node("Attention", ["q", "q", "q"], ["y"], q_num_heads=2, kv_num_heads=2,
                             softcap=8.0, qk_matmul_output_mode=1)  # fmt: skip
     (op,) = count(model([node], {"q": x(1, 5, 8)}, ["y"], opset=23), tmp_path).op_costs
-    assert op.settings == "kv_num_heads=2 q_num_heads=2 softcap=8.0 qk_matmul_output_mode=1"
+    assert op.settings == "kv_num_heads=2 q_num_heads=2 qk_matmul_output_mode=1 softcap=8.0"
 
 
 # ---------------------------------------------------------------- overloads and versions

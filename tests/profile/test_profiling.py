@@ -11,7 +11,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import Outcome
 from ridgeline.measure.worker import Task
 from ridgeline.profile import counting, profiling
-from ridgeline.profile.profiling import need_counters, profile, standing_by
+from ridgeline.profile.profiling import need_counters, profile
 from ridgeline.profile.request import Plan, ProfiledStep, Request
 from ridgeline.records import WorkloadSpec
 from ridgeline.settings import Settings
@@ -146,13 +146,6 @@ def test_processes_wait_for_one_another_where_memory_is_short(
     assert (begun.stat().st_mtime_ns < ended.stat().st_mtime_ns) is is_parallel
 
 
-def test_ncu_is_not_asked_while_processes_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RIDGELINE_NCU", "/nowhere/ncu")
-    with standing_by(request()) as standby:
-        standby.wait_loaded()
-        assert standby.profile().tool == "cupti"
-
-
 # ---------------------------------------------------------------- what goes wrong
 
 
@@ -244,18 +237,6 @@ def test_the_plan_of_nsight_compute_follows(
     [kept] = (tmp_path / "kept").iterdir()
     last_ready_ns = max((kept / f"group{n}.ready").stat().st_mtime_ns for n in range(3))
     assert last_ready_ns <= (kept / "group0.go").stat().st_mtime_ns
-
-
-def test_it_is_known_while_the_processes_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    # given a PyTorch without it
-    monkeypatch.setenv("FAKE_CUPTI", "absent")
-    with standing_by(request()) as standby:
-        # when everything has loaded
-        standby.wait_loaded()
-        # then that includes the processes for ncu
-        loaded = [session.job.name for session in standby.workspace.sessions]
-        assert loaded == ["trace", "inside", "group0", "group1", "group2"]
-        assert standby.profile().tool == "ncu"
 
 
 @pytest.mark.parametrize(

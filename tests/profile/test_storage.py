@@ -136,7 +136,7 @@ def test_copies_of_one_step_by_operator() -> None:
 
 def test_a_small_profile_whole() -> None:
     profiled = ProfiledStep(
-        kernels=three_kernels(), plan=PLAN, counted_s=6.0, taken_s=20.0, standby_s=9.0,
+        kernels=three_kernels(), plan=PLAN, counted_s=6.0, taken_s=20.0,
         ratios={"copy": 1.01, "product fp32": 0.99, "product fp16": 1.02}, tool="ncu",
         tool_version="2025.3.1", busy_s=9.0, copies=copies_and_a_fill(), warnings=("careful",),
     )  # fmt: skip
@@ -168,7 +168,7 @@ def test_a_small_profile_whole() -> None:
         },
         totals={**NOTHING, "fp32": 111.0, "dram_bytes": 60.0},
         plan=PLAN.to_dict(),
-        cost=ProfileCost(planned_s=1.5, counted_s=6.0, taken_s=20.0, standby_s=9.0, passes=1),
+        cost=ProfileCost(planned_s=1.5, counted_s=6.0, taken_s=20.0, passes=1),
         self_test=SelfTest(
             copy_ratio=1.01,
             product_ratio=1.02,  # the worst one

@@ -93,6 +93,14 @@ _INSTRUCTIONS = {
     for ops in _VECTOR_FLOPS.values()
     for op in ops
 }
+_SHARES = {  # of the peak, averaged over the time of the kernel
+    "sm_peak_share": [_Formula("sm__throughput.avg.pct_of_peak_sustained_elapsed")],
+    "dram_peak_share": [
+        _Formula("gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"),
+        _Formula("dram__throughput.avg.pct_of_peak_sustained_elapsed"),
+    ],
+}
+SHARES = tuple(_SHARES)
 _TIMES = [f"gpu__time_duration{end}" for end in (".sum", ".max", ".avg", "", ".min")]
 _CYCLES_OVER_RATE = tuple(
     (f"{unit}__cycles_elapsed.{amount}", f"{unit}__cycles_elapsed.{rate}.per_second")
@@ -103,6 +111,7 @@ _KNOWN_NAMES = frozenset(
     [
         *_TIMES,
         *(name for pair in _CYCLES_OVER_RATE for name in pair),
+        *(f.metric for fs in _SHARES.values() for f in fs),
         *(f.metric + per for fs in _BYTES.values() for f in fs for per in ("", ".per_second")),
         *(f.metric + per for fs in _INSTRUCTIONS.values() for f in fs for per in ("", *_RATES)),
     ]
@@ -244,14 +253,13 @@ class Quantities:
     """Quantities by column, and notes on how they were derived."""
 
     table: pd.DataFrame
-    metrics: tuple[str, ...]  # those that took part
     remarks: tuple[str, ...]
 
 
 def derive_quantities(
     metrics: pd.DataFrame, *, compute_capability: str | None = None
 ) -> Quantities:
-    """FLOPs, bytes and `counter_time_s` of every row; columns only for what was collected.
+    """FLOPs, bytes, shares of the peak and `counter_time_s` of every row, as far as collected.
 
     The compute capability is that of all rows, None where it is not known.
     """
@@ -263,29 +271,26 @@ def derive_quantities(
     deriver.derive_tensor_flops()
     deriver.guess_tensor_flops()
     deriver.derive_bytes()
+    deriver.derive_shares()
     deriver.note_missing()
     table = pd.DataFrame(deriver.columns, index=metrics.index, copy=False)
-    used, remarks = (tuple(dict.fromkeys(texts)) for texts in (deriver.used, deriver.remarks))
-    return Quantities(table=table, metrics=used, remarks=remarks)
+    return Quantities(table=table, remarks=tuple(dict.fromkeys(deriver.remarks)))
 
 
 class _Amount(NamedTuple):
-    """Values by row, what they are made of, and notes on that."""
+    """Values by row, and notes on how they were made."""
 
     values: pd.Series[float] | None = None
-    metrics: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 
-    def fill(
-        self, more: pd.Series[float], metrics: Sequence[str] = (), remark: str = ""
-    ) -> _Amount:
+    def fill(self, more: pd.Series[float], remark: str = "") -> _Amount:
         """With the values of rows that have none so far."""
         is_new = more.notna() if self.values is None else more.notna() & self.values.isna()
         if not is_new.any():
             return self
         values = more if self.values is None else self.values.fillna(more)
         remarks = (*self.remarks, remark) if remark else self.remarks
-        return _Amount(values, (*self.metrics, *metrics), remarks)
+        return _Amount(values, remarks)
 
 
 _NOTHING = _Amount()
@@ -300,18 +305,17 @@ class _Deriver:
         numbers = re.findall(r"\d+", compute_capability or "")
         self.version = tuple(map(int, numbers))  # () of an unknown chip
         self.columns: dict[str, pd.Series[float]] = {}
-        self.used: list[str] = []
         self.remarks: list[str] = []
 
     def derive_time(self) -> None:
         time_s = _NOTHING
         for name in filter(self.names.__contains__, _TIMES):
-            time_s = time_s.fill(self._floats(name), [name])
+            time_s = time_s.fill(self._floats(name))
         for cycles, rate in _CYCLES_OVER_RATE:
             if {cycles, rate} <= self.names:
                 per_second = self._floats(rate).where(self.metrics[rate] > 0)
                 remark = f"time is cycles over their rate: {cycles} / {rate}"
-                time_s = time_s.fill(self._floats(cycles) / per_second, [cycles, rate], remark)
+                time_s = time_s.fill(self._floats(cycles) / per_second, remark)
         self._add("counter_time_s", time_s)
 
     def derive_vector_flops(self) -> None:
@@ -386,6 +390,10 @@ class _Deriver:
         for column, amount in amounts.items():
             self._add(column, amount)
 
+    def derive_shares(self) -> None:
+        for column, formulas in _SHARES.items():
+            self._add(column, self._apply(formulas))
+
     def note_missing(self) -> None:
         """Notes on kinds of quantities that there are none of, and on L1 bytes of new chips."""
         if "counter_time_s" not in self.columns:
@@ -408,29 +416,29 @@ class _Deriver:
         """Of each row by the first formula whose metric has a value there; `kind` of FLOPs."""
         for metric, factor, remark in formulas:
             if metric in self.names:
-                amount = amount.fill(self._floats(metric) * factor, [metric], remark)
+                amount = amount.fill(self._floats(metric) * factor, remark)
             for per, words in _RATES.items():
                 clock, rate = self._clocks[per], f"{metric}{per}"
-                if rate in self.names and clock.values is not None:
-                    values = (self._floats(rate) * factor * clock.values).round()
+                if rate in self.names and clock is not None:
+                    values = (self._floats(rate) * factor * clock).round()
                     # less than one cannot be: the rate is in another unit than it says
                     values = values.mask((values == 0) & (self.metrics[rate] > 0))
                     of_kind = f"{kind} FLOPs are made from rates {words}" if kind else ""
                     from_rate = remark or of_kind or f"from rates: {rate}"
-                    amount = amount.fill(values, [rate, *clock.metrics], from_rate)
+                    amount = amount.fill(values, from_rate)
         return amount
 
     @cached_property
-    def _clocks(self) -> dict[str, _Amount]:
+    def _clocks(self) -> dict[str, pd.Series[float] | None]:
         """What makes an amount of a rate: seconds and cycles, where these are known."""
         time_s, cycles = self.columns.get("counter_time_s"), _NOTHING
         for name in (f"{unit}__cycles_elapsed" for unit in ("smsp", "sm", "gpc")):
             for metric in filter(self.names.__contains__, (f"{name}.avg", f"{name}.max")):
-                cycles = cycles.fill(self._floats(metric), [metric])
+                cycles = cycles.fill(self._floats(metric))
             rate = f"{name}.avg.per_second"
             if rate in self.names and time_s is not None:
-                cycles = cycles.fill(self._floats(rate) * time_s, [rate])
-        return {".per_second": _Amount(time_s), ".per_cycle_elapsed": cycles}
+                cycles = cycles.fill(self._floats(rate) * time_s)
+        return {".per_second": time_s, ".per_cycle_elapsed": cycles.values}
 
     def _floats(self, name: str) -> pd.Series[float]:
         return self.metrics[name].astype(float)
@@ -441,13 +449,10 @@ class _Deriver:
         total, *others = (one.values * factor for one, factor in pairs if one.values is not None)
         for other in others:
             total = total + other
-        metrics = tuple(name for amount in amounts for name in amount.metrics)
-        remarks = tuple(remark for amount in amounts for remark in amount.remarks)
-        self._add(column, _Amount(total, metrics, remarks))
+        self._add(column, _Amount(total, tuple(text for one in amounts for text in one.remarks)))
 
     def _add(self, column: str, amount: _Amount) -> None:
         """A column that some row has a value in."""
-        self.used += amount.metrics
         self.remarks += amount.remarks
         if amount.values is not None and amount.values.notna().any():
             self.columns[column] = amount.values

@@ -23,6 +23,7 @@ EXAMPLES = """
   ridgeline import report.ncu-rep
   ridgeline import flops.csv bytes.csv          (metrics of the same kernels are joined)
   ridgeline import trace.json.gz kernels_cuda_gpu_kern_sum.csv
+  ridgeline import capture.csv --device v100
   ridgeline import capture.csv --json | jq '.captures[0].flops'
   ridgeline import capture.csv && ridgeline roofline --peak-compute 8.1 --peak-bw 300
 
@@ -41,6 +42,10 @@ def import_files(
         readable=False,
     ),
     label: Label = None,
+    device: str | None = option(
+        None, "The device of files that do not name one, as a datasheet calls it: v100, h200.",
+        "--device", metavar="NAME",
+    ),
     store: bool = option(True, "Keep it, or only show.", "--store/--no-store"),
     *,
     output: Output,
@@ -60,7 +65,7 @@ def import_files(
     if len(different) < len(files) and not output.quiet:
         messages.show_notes(["a file that is named twice is read once"])
     with progress_bar(len(different), quiet=output.quiet) as progress:
-        outcome = import_captures(different, results, label, progress)
+        outcome = import_captures(different, results, label, progress, device=device)
     try:
         _print_outcome(outcome, label, output)
     except KeyboardInterrupt:

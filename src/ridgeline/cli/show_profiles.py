@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ridgeline.captures.capture import BYTES, FLOPS, Capture, sources_of, total
+from ridgeline.captures.capture import BYTES, FLOPS, Capture, mean_shares, sources_of, total
 from ridgeline.cli.messages import show_notes
 from ridgeline.cli.tables import NOT_KNOWN, Grid, print_grid
 from ridgeline.pipeline.import_captures import name_files
@@ -23,6 +23,7 @@ PLAIN = (  # of a profile, as they are stored
     "step_time_s", "gap_s", "copies", "attributed_share", "layer_share",
 )  # fmt: skip
 MEMORIES = {"DRAM": "dram_bytes", "L2": "l2_bytes", "L1": "l1_bytes"}
+SHARES = {"SM, of peak": "sm_peak_share", "DRAM, of peak": "dram_peak_share"}
 Columns = dict[str, tuple[str, Callable[[float], str]]]  # title: column of a table, its format
 
 
@@ -50,15 +51,18 @@ def print_captures(captures: Sequence[Capture], label: str | None = None) -> Non
     columns = _choose_columns(
         lambda name: any(total(one.kernels, FLOPS[name]) is not None for one in captures)
     )
+    means = [mean_shares(one.kernels) for one in captures]
+    shares = [title for title, name in SHARES.items() if any(one[name] for one in means)]
     rows = []
-    for capture in captures:
+    for capture, mean in zip(captures, means, strict=True):
         files = name_files(capture)
         is_one = len(captures) == 1
         title = (label if is_one else f"{label} ({files})") if label else files
         known = [_format_known(total(capture.kernels, c), form) for c, form in columns.values()]
+        known += [_format_known(mean[SHARES[title]], format_percent) for title in shares]
         time = _format_known(capture.kernel_time_s, format_time)
         rows.append([title, capture.device or NOT_KNOWN, f"{capture.launches:,}", time, *known])
-    header = ["capture", "device", "kernels", "kernel time", *columns]
+    header = ["capture", "device", "kernels", "kernel time", *columns, *shares]
     print_grid(Grid(header=header, rows=rows, text_columns=2, turns=True))
 
 

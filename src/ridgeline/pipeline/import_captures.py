@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from ridgeline.captures.capture import Capture, files_of, store_capture
+from ridgeline.captures.capture import (
+    Capture,
+    files_of,
+    find_devices,
+    store_capture,
+)
 from ridgeline.captures.read import join_captures, read_part
 from ridgeline.errors import RidgelineError
 from ridgeline.signals import interrupts_later
@@ -31,14 +36,23 @@ class ImportOutcome:
 
 
 def import_captures(
-    files: Sequence[Path], results: ResultsFolder | None, label: str | None, progress: OnProgress
+    files: Sequence[Path],
+    results: ResultsFolder | None,
+    label: str | None,
+    progress: OnProgress,
+    *,
+    device: str | None = None,
 ) -> ImportOutcome:
-    """Read all files; store the captures if there is a folder for them, all of them or none."""
+    """Read all files; store the captures if there is a folder for them, all of them or none.
+
+    `device` is that of files that do not name one.
+    """
+    devices = find_devices(device) if device else []
     parts, errors = [], []
     for file in files:
         progress.start(file.name)
         try:
-            parts.append(read_part(file))
+            parts.append(read_part(file, devices))
         except RidgelineError as error:
             errors.append(error)
     captures, refusals = join_captures(parts)

@@ -29,7 +29,12 @@ from ridgeline.measure.precision import choose_precision
 from ridgeline.measure.step import torch_settings
 from ridgeline.measure.timing import NoMarks
 from ridgeline.measure.worker import Task
-from ridgeline.profile.counting import CountedLaunches, CounterPlan, write_refusal
+from ridgeline.profile.counting import (
+    CountedLaunches,
+    CounterPlan,
+    write_record,
+    write_refusal,
+)
 from ridgeline.profile.cupti import (
     Chip,
     Cupti,
@@ -112,7 +117,7 @@ def count_inside(job: Job, device: int, step: Step) -> None:
     except RefusedError as refused:
         write_refusal(job, str(refused))
     else:
-        launches.write(job)
+        write_record(job, launches)
         job.path("done").touch()
 
 
@@ -121,13 +126,14 @@ def _plan_counters(job: Job, cupti: Cupti, device: int) -> RangeCounters:
     chip = Chip.of(cupti, current_context(), device)
     chosen = choose_metrics(chip.metrics(), job.precision, job.level)
     counters = RangeCounters(chip, chosen.metrics)
-    CounterPlan(
+    planned = CounterPlan(
         metrics=counters.metrics,
         passes=counters.passes,
         missing=chosen.missing,
         compute_capability="{}.{}".format(*torch.cuda.get_device_capability(device)),
         cupti_version=cupti.version,
-    ).write(job)
+    )
+    write_record(job, planned)
     return counters
 
 

@@ -162,7 +162,6 @@ class ProfiledStep:
     steps: int = 1  # that they are the kernels of
     plan: Plan | None  # None: no counters
     taken_s: float = 0.0  # all of it, getting ready included
-    standby_s: float = 0.0  # before that: its processes loaded, and the run was measured
     counted_s: float = 0.0  # of it, the counting: what plan.time_s estimates
     step_time_s: float | None = None  # of unprofiled marked steps
     busy_s: float | None = None  # of all steps, in which at least one kernel or copy ran

@@ -12,7 +12,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import run_isolated
 from ridgeline.measure.worker import Task, measure_task, run_request
 from ridgeline.profile.processes import OnProgress
-from ridgeline.profile.profiling import Standby, need_cuda, profile
+from ridgeline.profile.profiling import need_cuda, profile
 from ridgeline.profile.request import Plan, ProfiledStep, Request, request_for_run
 from ridgeline.profile.step_kernels import AMOUNTS, doubt_ratios, sum_copies
 from ridgeline.provenance import collect
@@ -98,17 +98,13 @@ def profile_run(
     on_progress: OnProgress = lambda what: None,
     show_plan: Callable[[Plan], None] = lambda plan: None,
     on_stored: OnStored = lambda run: None,
-    standby: Standby | None = None,
 ) -> Run | None:
     """Profile the step of a run and store what came of it or why nothing did; a dry one nothing."""
     stored_request = _profile_request(run, task, options, label)
     name = f"{task.spec.model.rpartition('/')[2]}-bs{task.spec.batch_size}"
     try:
         request = request_for_run(run, task, **options)
-        if standby is not None and standby.request.device == request.device:
-            profiled = standby.profile(show_plan, memory_bytes=request.memory_bytes)
-        else:  # there is none, or it took another device for the first one
-            profiled = profile(request, on_progress, show_plan)
+        profiled = profile(request, on_progress, show_plan)
     except RidgelineError as error:
         if not options.get("is_dry"):
             failure = Failure(
@@ -210,7 +206,6 @@ def summarise(request: Request, profiled: ProfiledStep, run: MeasuredRun | None)
             planned_s=0.0 if profiled.plan is None else profiled.plan.time_s,
             counted_s=profiled.counted_s,
             taken_s=profiled.taken_s,
-            standby_s=profiled.standby_s,
             passes=0 if profiled.plan is None else profiled.plan.passes,
         ),
         self_test=_summarise_self_test(profiled),
