@@ -292,13 +292,10 @@ def params(model: str, image_size: int = 32) -> int:
     return sum(p.numel() for p in build_classifier(model, image_size).parameters())
 
 
-def test_resnet18_is_the_form_for_small_images() -> None:
-    assert params("resnet18") == params("resnet18_cifar") == 11_173_962
-
-
-def test_torchvision_gets_ten_classes() -> None:
+def test_resnet18_is_torchvision_s_with_ten_classes() -> None:
+    assert params("resnet18_cifar") == 11_173_962
     # ResNet-18 for ImageNet has 11,689,512 parameters; its head shrinks by 990 rows of 512 + 1
-    assert params("torchvision:resnet18") == 11_689_512 - 990 * 513
+    assert params("resnet18") == params("torchvision:resnet18") == 11_689_512 - 990 * 513
 
 
 def test_a_file(net: str) -> None:

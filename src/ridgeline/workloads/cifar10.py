@@ -282,17 +282,17 @@ def _draw_images(patterns: Tensor, labels: Tensor, generator: Generator) -> Tens
 
 
 # ---------------------------------------------------------------- classifiers
-# `resnet18` and `resnet34` are the forms made for 32x32 pixels: here they are what people mean.
-# Other bare names are torchvision's, with a head for ten classes; `torchvision:resnet18` is its
-# form for large images. A Python file or another source is taken if its network gives ten scores.
+# torchvision's get a head for ten classes. A Python file or another source is taken if its network
+# gives ten scores.
 
-OURS = {"resnet18": "resnet18_cifar", "resnet34": "resnet34_cifar"}
+SMALL_FORMS = {"resnet18": "resnet18_cifar", "resnet34": "resnet34_cifar"}
+"""Made for 32x32 pixels; `train` once took the short names for them."""
 
 
 def build_classifier(model: str, image_size: int) -> nn.Module:
     """The network, with random weights, on the CPU; it has been seen to take such images."""
     size = (3, image_size, image_size) if is_file(model) else (image_size,)
-    spec = WorkloadSpec(model=OURS.get(model, model), mode="train", input_size=size)
+    spec = WorkloadSpec(model=model, mode="train", input_size=size)
     workload = resolve(spec)
     try:
         network = _with_ten_classes(workload, image_size)
@@ -303,7 +303,7 @@ def build_classifier(model: str, image_size: int) -> nn.Module:
     except Exception as error:
         raise RidgelineError(
             f"{model} cannot take images of {image_size}x{image_size}: {one_line(error)}",
-            hint="--image-size 224 scales them up; resnet18 and resnet34 are made for 32",
+            hint="--image-size 224 scales them up; resnet18_cifar is made for 32x32",
         ) from error
     shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
     if shape != (2, CLASSES):
