@@ -114,17 +114,6 @@ COMPLEX = 8  # bytes of a complex64
     Case("determinant", torch.linalg.det, (x(6, 6),), other=2 * 6**3 // 3),
     Case("cholesky of 5", torch.linalg.cholesky, (x(5, 6, 6),), other=5 * 6**3 // 3),
     Case("inverse", torch.linalg.inv, (x(6, 6),), other=2 * 6**3),
-    Case("solve for two columns", torch.linalg.solve, (x(6, 6), x(6, 2)),
-         other=2 * 6**3 // 3 + 2 * 36 * 2),
-    Case("triangular solve", lambda a, b: torch.linalg.solve_triangular(a, b, upper=True),
-         (x(6, 6), x(6, 2)), other=36 * 2),
-    Case("qr of 6 × 3", torch.linalg.qr, (x(6, 3),), other=2 * (2 * 9 * (6 - 1))),
-    Case("qr of 3 × 6", torch.linalg.qr, (x(3, 6),), other=2 * 9 * (6 - 1) + 2 * 9 * (3 - 1)),
-    Case("cholesky solve", torch.cholesky_solve, (x(8, 3), x(8, 8)), other=3 * 2 * 8**2),
-    Case("right-hand side first", torch.triangular_solve, (x(8, 3), x(8, 8)), other=3 * 8**2),
-    # 3 steps out
-    Case("convolution of time, batch, channels", torch.conv_tbc, (x(5, 2, 3), x(3, 3, 4), x(4)),
-         macs=3 * 2 * 4 * 3 * 3, other=3 * 2 * 4),
     Case("kronecker", torch.kron, (x(3, 4), x(5, 4)), other=3 * 4 * 5 * 4),
 )  # fmt: skip
 def test_forward(case: Case) -> None:

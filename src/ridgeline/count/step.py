@@ -151,7 +151,8 @@ class _Runner:
         if module is None or name is None or not weights:
             return 0, 0
         # one operator per tensor, so that each has a row of its own
-        options = {"foreach": False, **self.step.optimizer_options}
+        options = {**self.step.optimizer_options, "foreach": False}
+        options.pop("fused", None)
         optimizer = make_optimizer(name, weights, options)
         optimizer.step()
         _advance(optimizer)
