@@ -392,18 +392,6 @@ def sound(plan: Plan, batch_size: int) -> Tensor:
     return torch.rand(batch_size, *([int(channels)] if channels else []), SECOND_SAMPLES)
 
 
-def one_label(plan: Plan, batch_size: int) -> Tensor:
-    return labels(batch_size, plan.label_count)
-
-
-def label_per_token(plan: Plan, batch_size: int) -> Tensor:
-    return labels(batch_size, plan.label_count, plan.seq_len)
-
-
-def label_per_pixel(plan: Plan, batch_size: int) -> Tensor:
-    return labels(batch_size, plan.label_count, *plan.image_size)
-
-
 def spoken_words(plan: Plan, batch_size: int) -> Tensor:
     """Ten symbols in a second of speech."""
     return labels(batch_size, max(1, plan.vocab_size - 1), 10) + 1
@@ -419,13 +407,10 @@ def detected_objects(plan: Plan, batch_size: int) -> list[dict[str, Tensor]]:
 
 
 LABELS: dict[str, Feeder] = {  # by a part of the name of a class
-    "TokenClassification": label_per_token,
-    "AudioFrameClassification": label_per_token,
-    "ImageClassification": one_label,
-    "VideoClassification": one_label,
-    "SequenceClassification": one_label,
-    "AudioClassification": one_label,
-    "SemanticSegmentation": label_per_pixel,
+    "TokenClassification": lambda plan, n: labels(n, plan.label_count, plan.seq_len),
+    "AudioFrameClassification": lambda plan, n: labels(n, plan.label_count, plan.seq_len),
+    "Classification": lambda plan, n: labels(n, plan.label_count),
+    "SemanticSegmentation": lambda plan, n: labels(n, plan.label_count, *plan.image_size),
     "ObjectDetection": detected_objects,
     "ForCTC": spoken_words,
     "LM": tokens,
@@ -440,6 +425,6 @@ FEEDERS: dict[str, Feeder] = {
     "pixel_values_videos": clips,
     "input_features": spectrogram,
     "input_values": sound,
-    "labels": lambda plan, batch_size: plan.label_feeder and plan.label_feeder(plan, batch_size),
-    "return_loss": lambda plan, batch_size: True,
+    "labels": lambda plan, n: plan.label_feeder and plan.label_feeder(plan, n),
+    "return_loss": lambda plan, n: True,
 }
