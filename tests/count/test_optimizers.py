@@ -16,6 +16,10 @@ P = 3 * 4 + 3
 TENSORS = 2
 
 
+ADAM_FLOPS = 3 + 1 + 3 + 1 + 1 + 3
+"""m: lerp; v: scaled, then + c·g·g; √v, ÷ correction, + eps; p + c·m/d."""
+
+
 def step(optimizer: str, **options: Any) -> Total:
     layer = nn.Linear(4, 3)
     r = ridgeline.count(
@@ -25,58 +29,35 @@ def step(optimizer: str, **options: Any) -> Total:
     return r.phase("optimizer")
 
 
-def test_sgd() -> None:
-    """p −= lr·g: p and g read, p written."""
-    cost = step("sgd")
-    assert_cost(cost, macs=0, other=2 * P, transcendental=0, read=FP32 * 2 * P, written=FP32 * P)
-
-
-def test_sgd_with_weight_decay() -> None:
-    """g + c·p into a new tensor first."""
-    cost = step("sgd", weight_decay=0.1)
-    assert_cost(cost, other=(2 + 2) * P, read=FP32 * (2 + 2) * P, written=FP32 * (1 + 1) * P)
-
-
-def test_momentum() -> None:
-    """b = m·b, b += g, p −= lr·b."""
-    cost = step("momentum")
-    assert_cost(cost, other=(1 + 1 + 2) * P, read=FP32 * (1 + 2 + 2) * P, written=FP32 * 3 * P)
-
-
-def test_nesterov() -> None:
-    """As momentum, and g + m·b before the step."""
-    assert_cost(step("nesterov"), other=(1 + 1 + 2 + 2) * P)
-
-
-ADAM_FLOPS = 3 + 1 + 3 + 1 + 1 + 3
-"""m: lerp; v: scaled, then + c·g·g; √v, ÷ correction, + eps; p + c·m/d."""
-
-
-def test_adam() -> None:
-    cost = step("adam")
-    # lerp 2 read 1 written, v 1 and 1, addcmul 2 and 1, root, quotient, sum 1 and 1 each,
-    # addcdiv 3 and 1; and a step counter for each tensor
-    assert_cost(cost, other=ADAM_FLOPS * P + TENSORS, transcendental=P)
-    assert cost.written_bytes == FP32 * (7 * P + TENSORS)
-    assert cost.read_bytes == FP32 * (11 * P + TENSORS)
-
-
-def test_adamw() -> None:
-    """As Adam, and the weight scaled first."""
-    cost = step("adamw")
-    assert_cost(cost, other=(ADAM_FLOPS + 1) * P + TENSORS, transcendental=P)
-
-
-def test_adagrad() -> None:
-    """s += g², √s + eps, p −= c·g/d."""
-    cost = step("adagrad")
-    assert_cost(cost, other=(2 + 1 + 3) * P + TENSORS, transcendental=P)
-
-
-def test_rmsprop() -> None:
-    """v = a·v + c·g², √v + eps, p −= lr·g/d."""
-    cost = step("rmsprop")
-    assert_cost(cost, other=(1 + 3 + 1 + 3) * P + TENSORS, transcendental=P)
+@pytest.mark.parametrize(
+    ("optimizer", "options", "flops", "roots", "read", "written", "counters"),
+    [
+        ("sgd", {}, 2, 0, 2, 1, 0),  # p −= lr·g: p and g read, p written
+        ("sgd", {"weight_decay": 0.1}, 2 + 2, 0, 2 + 2, 1 + 1, 0),  # g + c·p into a new tensor
+        ("momentum", {}, 1 + 1 + 2, 0, 1 + 2 + 2, 3, 0),  # b = m·b, b += g, p −= lr·b
+        ("nesterov", {}, 1 + 1 + 2 + 2, 0, 1 + 2 + 2 + 2, 3 + 1, 0),  # and g + m·b before
+        # lerp 2 read 1 written, v 1 and 1, addcmul 2 and 1, root, quotient, sum 1 and 1 each,
+        # addcdiv 3 and 1
+        ("adam", {}, ADAM_FLOPS, 1, 11, 7, 1),
+        ("adamw", {}, ADAM_FLOPS + 1, 1, 11 + 1, 7 + 1, 1),  # the weight is scaled first
+        ("adagrad", {}, 2 + 1 + 3, 1, 2 + 1 + 1 + 3, 4, 1),  # s += g², √s + eps, p −= c·g/d
+        ("rmsprop", {}, 1 + 3 + 1 + 3, 1, 8, 5, 1),  # v = a·v + c·g², √v + eps, p −= lr·g/d
+    ],
+)
+def test_each_weight_by_hand(
+    optimizer: str, options: dict[str, Any], flops: int, roots: int, read: int, written: int,
+    counters: int,
+) -> None:  # fmt: skip
+    """And a step counter for each tensor, where there is one."""
+    count = counters * TENSORS
+    assert_cost(
+        step(optimizer, **options),
+        macs=0,
+        other=flops * P + count,
+        transcendental=roots * P,
+        read=FP32 * (read * P + count),
+        written=FP32 * (written * P + count),
+    )
 
 
 @pytest.mark.parametrize("form", ["foreach", "fused"])
