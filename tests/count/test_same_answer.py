@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.count.cases import x
+from tests.count.cases import Net, x
 from torch import nn
 
 import ridgeline
@@ -83,15 +83,11 @@ def test_the_model_is_left_as_it_was(mode: str, training: bool) -> None:
 def test_random_numbers_are_left_as_they_were() -> None:
     """Also where the model has to run for real."""
 
-    class Branch(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer, self.drop = nn.Linear(4, 4), nn.Dropout(0.5)
-
-        def forward(self, data: torch.Tensor) -> Any:
-            return self.drop(self.layer(data)) if data.sum() >= 0 else data
-
-    model = Branch()
+    model = Net(
+        lambda n, data: n.drop(n.layer(data)) if data.sum() >= 0 else data,
+        layer=nn.Linear(4, 4),
+        drop=nn.Dropout(0.5),
+    )
     noise = torch.get_rng_state()
     assert ridgeline.count(model, torch.zeros(2, 4), mode="train").traced_on == "real"
     assert torch.equal(torch.get_rng_state(), noise)

@@ -139,7 +139,7 @@ def test_usual_warmup(total_steps: int, warmup_steps: int) -> None:
 def test_resnet18_learns(tmp_path: Path) -> None:
     # given 160 small images of ten classes
     wanted = TrainSettings(
-        model="resnet18", data="synthetic", train_images=160, test_images=50, epochs=5,
+        model="resnet18_cifar", data="synthetic", train_images=160, test_images=50, epochs=5,
         batch_size=8, lr=0.01, augment=False, channels_last=True,
     )  # fmt: skip
     # when the real network is trained for 100 steps
@@ -240,7 +240,7 @@ def resumed(wanted: TrainSettings, files: CheckpointFolder, *, stop_after: int) 
     "change",
     [
         {}, {"augment": False}, {"channels_last": True}, {"momentum": 0.0},
-        {"model": "resnet18", "epochs": 2, "train_images": 32, "test_images": 10},
+        {"model": "resnet18_cifar", "epochs": 2, "train_images": 32, "test_images": 10},
     ],
     ids=str,
 )  # fmt: skip

@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import timm
 import torch
 from tests.workloads.running import error_text, workload
 from torch import nn
+from torchvision import models
+from transformers.models.auto import modeling_auto
 
-import ridgeline.workloads.sources as room
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
-from ridgeline.workloads import list_models, resolve
+from ridgeline.workloads import list_models, listing, own, resolve, sources
 from ridgeline.workloads.workload import build_anywhere, parse_value
 
 OTHERS = (
@@ -22,8 +24,12 @@ OTHERS = (
 )
 
 
-def test_importing_the_room_imports_no_torch() -> None:
-    code = "import sys, ridgeline.workloads; sys.exit('torch' in sys.modules)"
+def test_listing_the_models_imports_none_of_their_packages() -> None:
+    heavy = {"torch", "torchvision", "timm", "transformers"}
+    code = (
+        "import sys, ridgeline; ridgeline.list_models(); "
+        f"sys.exit(bool({heavy} & set(sys.modules)))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -38,7 +44,7 @@ def test_importing_the_room_imports_no_torch() -> None:
     ],
 )
 def test_what_is_an_onnx_file(model: str | Path, is_one: bool) -> None:
-    assert room.is_onnx(model) == is_one
+    assert sources.is_onnx(model) == is_one
 
 
 @pytest.mark.parametrize(
@@ -86,7 +92,7 @@ def test_names_and_sources(model: str, name: str, source: str) -> None:
             "transformers:mixtrall",
             "unknown transformers type 'mixtrall'\n"
             "  hint: did you mean mixtral, pixtral or mistral? "
-            "`ridgeline count --list 'transformers:*'` lists the types",
+            "`ridgeline count --list PATTERN` lists the models",
         ),
     ],
 )
@@ -133,7 +139,7 @@ def test_impossible_wishes(asked: dict[str, Any], text: str) -> None:
 
 def without(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     """Make one package look as if it were not installed."""
-    monkeypatch.setattr(room, "find_spec", lambda n: None if n == missing else find_spec(n))
+    monkeypatch.setattr(listing, "find_spec", lambda n: None if n == missing else find_spec(n))
 
 
 @pytest.mark.parametrize(
@@ -179,11 +185,20 @@ def test_list_by_part_by_pattern_and_by_source() -> None:
         ("resnet34_cifar", "ridgeline", "classification, ResNet-34 for CIFAR-10, 3x32x32"),
         ("vgg11_cifar", "ridgeline", "classification, VGG-11 for CIFAR-10, 3x32x32"),
     ]
-    assert list_models("r?d_18") == [("r3d_18", "torchvision", "video, 3x16x112x112")]
+    assert list_models("r?d_18") == [("r3d_18", "torchvision", "video")]
     assert list_models("transformers:gpt2") == [
         ("transformers:gpt2", "transformers", "causal lm, GPT2LMHeadModel")
     ]
     assert list_models("no such model") == []
+
+
+def test_the_names_are_those_that_the_packages_know() -> None:
+    quantised = {name for name in models.list_models() if name.startswith("quantized_")}
+    assert set(listing.models_of("torchvision")) == set(models.list_models()) - quantised
+    assert set(listing.models_of("timm")) == set(timm.list_models())
+    tables = [getattr(modeling_auto, f"{head}_MAPPING_NAMES") for head in listing.HEADS]
+    assert set(listing.models_of("transformers")) == set().union(*tables)
+    assert set(listing.OWN) == {*own.NETWORKS, "bert"}
 
 
 @pytest.mark.parametrize(

@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 EXAMPLES = """
 [bold]Examples[/]
 
-  ridgeline train resnet18 --data synthetic --epochs 3
-  ridgeline train resnet18 --epochs 5 --batch-size 128
-  ridgeline train resnet34 --epochs 20 --batch-size 256 --amp --workers 4 --label-smoothing 0.1
-  ridgeline train --resume artifacts/resnet18_last.pt
+  ridgeline train resnet18_cifar --data synthetic --epochs 3
+  ridgeline train resnet18_cifar --epochs 5 --batch-size 128
+  ridgeline train resnet34_cifar --epochs 20 --batch-size 256 --amp --workers 4
+  ridgeline train --resume artifacts/resnet18_cifar_last.pt
   ridgeline train mobilenet_v2 --image-size 64 --limit-train 5000 --limit-test 1000
-  ridgeline train resnet18 --data synthetic --profile-one-step --warmup-iters 20 --profile-iter 1
+  ridgeline train resnet18_cifar --data synthetic --profile-one-step --warmup-iters 20
 """
 
 SCHEMA = 1  # of the JSON form
@@ -52,7 +52,7 @@ OTHER_TASKS = (
 )  # fmt: skip
 CLASSIFIERS = tuple(name for name in MODELS if not name.startswith(OTHER_TASKS))
 SYNTHETIC = "synthetic"
-CLASSIFIER_FORMS = "resnet18, resnet34, a torchvision classifier, file.py:factory"
+CLASSIFIER_FORMS = "resnet18_cifar, a torchvision classifier, file.py:factory"
 
 
 number = partial(option, metavar="N")

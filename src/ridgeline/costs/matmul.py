@@ -72,32 +72,6 @@ def grouped_terms(a: Shape, b: Shape) -> Terms:
 
 # ---------------------------------------------------------------- several operands
 
-
-def trilinear(
-    shapes: Sequence[Sequence[int]], absent: set[int], summed: set[int], *, is_complex: bool
-) -> Work:
-    """Σ a·b·c as two products: a·b summed over what c has not, and that times c for the rest.
-
-    A product over which nothing is summed is a multiplication for each point.
-    """
-    first = [max(sizes) for sizes in zip(*shapes[:2], strict=True)]
-    between = [1 if dim in summed & absent else size for dim, size in enumerate(first)]
-    second = [max(sizes) for sizes in zip(between, shapes[2], strict=True)]
-    parts = [(prod(first), bool(summed & absent)), (prod(second), bool(summed - absent))]
-    scale = COMPLEX_MACS if is_complex else 1
-    (factor, terms), more = (
-        ((1 + is_sum) * scale, ((name, points),))
-        for name, (points, is_sum) in zip(("a·b", "ab·c"), parts, strict=True)
-    )
-    return Work(
-        macs=scale * sum(points for points, is_sum in parts if is_sum),
-        other_flops=scale * sum(points for points, is_sum in parts if not is_sum),
-        factor=factor,
-        terms=terms,
-        more=(more,),
-    )
-
-
 Labels = list[str]
 
 

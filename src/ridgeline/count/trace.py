@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -375,8 +376,6 @@ def _inference_mode_is_no_grad() -> Iterator[None]:
     In inference mode composite operators (matmul, linear) arrive whole instead of as the
     operators they are made of, and the count would depend on it.
     """
-    mode: Any = torch.inference_mode
-    enter, leave = mode.__enter__, mode.__exit__
 
     def no_grad(self: Any) -> None:
         self._ridgeline_before = torch.is_grad_enabled()
@@ -385,23 +384,17 @@ def _inference_mode_is_no_grad() -> Iterator[None]:
     def restore(self: Any, *_: object) -> None:
         torch._C._set_grad_enabled(self._ridgeline_before)
 
-    mode.__enter__, mode.__exit__ = no_grad, restore
-    try:
+    with patch.multiple(torch.inference_mode, __enter__=no_grad, __exit__=restore):
         yield
-    finally:
-        mode.__enter__, mode.__exit__ = enter, leave
 
 
 def _weight_paths(model: nn.Module | None) -> dict[int, str]:
-    if model is None:
-        return {}
-    return {id(p): name.rpartition(".")[0] for name, p in model.named_parameters()}
+    named = model.named_parameters() if model is not None else ()
+    return {id(weight): name.rpartition(".")[0] for name, weight in named}
 
 
 def _weight_tensors(model: nn.Module | None) -> set[int]:
-    if model is None:
-        return set()
-    return {id(t) for t in (*model.parameters(), *model.buffers())}
+    return {id(t) for t in (*model.parameters(), *model.buffers())} if model is not None else set()
 
 
 def _grouped_product(

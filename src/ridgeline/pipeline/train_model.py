@@ -26,7 +26,15 @@ from ridgeline.train.trainer import (
     train,
 )
 from ridgeline.units import format_percent, format_time
-from ridgeline.workloads.cifar10 import ARCHIVE, Images, file_stem, load_cifar10, synthetic_images
+from ridgeline.workloads.cifar10 import (
+    ARCHIVE,
+    SIDE,
+    SMALL_FORMS,
+    Images,
+    file_stem,
+    load_cifar10,
+    synthetic_images,
+)
 
 OnMessage = Callable[[str], None]
 OnProgress = Callable[[str, int, int], None]
@@ -161,7 +169,7 @@ def mark_training_step(
 def _prepare(options: TrainOptions, on_progress: OnProgress, *, is_saved: bool) -> PreparedTraining:
     """Find the checkpoint, the device and the data, and complete the settings."""
     checkpoint = checkpoints.load(options.resume) if options.resume else None
-    before = dict(checkpoint["settings"]) if checkpoint else {}
+    before = checkpoints.saved_settings(checkpoint) if checkpoint else {}
     backend = choose_backend(options.backend, options.device)
     precision = choose_precision(options.precision or before.get("precision", "fp32"), backend)
     images = _load_images(options, before, on_progress)
@@ -190,7 +198,18 @@ def _prepare(options: TrainOptions, on_progress: OnProgress, *, is_saved: bool) 
         precision=precision,
         files=files,
         checkpoint=checkpoint,
-        warnings=precision.warnings,
+        warnings=(*precision.warnings, *_name_warnings(settings)),
+    )
+
+
+def _name_warnings(settings: TrainSettings) -> tuple[str, ...]:
+    """That a short name is torchvision's network, where it once was ours."""
+    form = SMALL_FORMS.get(settings.model)
+    if form is None or settings.image_size > SIDE:
+        return ()
+    return (
+        f"{settings.model} is torchvision's, made for large images, as in every command; {form}, "
+        f"which `train {settings.model}` meant before, is made for 32x32",
     )
 
 
