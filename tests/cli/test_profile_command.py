@@ -77,7 +77,7 @@ def h200(tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
     use_stand_ins(monkeypatch, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(profiled, "run_isolated", isolated)
-    monkeypatch.setattr(profiled, "CaseRunner", FakeRunner)
+    monkeypatch.setattr("ridgeline.pipeline.cases.CaseRunner", FakeRunner)
     has_device(monkeypatch, "NVIDIA H200")
     return tmp_path
 

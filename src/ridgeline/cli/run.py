@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ridgeline.cli import messages
 from ridgeline.cli.options import Label, Output, option, takes_groups
-from ridgeline.cli.step_options import MEASURED, STEP, InProcess, Repeats, Step, Work
+from ridgeline.cli.step_options import MEASURED, STEP, InProcess, Repeats, Step, Work, make_runner
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import DEFAULT_BATCH
 
@@ -69,17 +68,9 @@ def run(
     )
     from ridgeline.cli.interrupts import stopped_at_once
     from ridgeline.cli.progress import progress_bar
-    from ridgeline.pipeline.cases import CaseRunner, Executor, run_selection
-    from ridgeline.store import ResultsFolder
+    from ridgeline.pipeline.cases import run_selection
 
-    store = ResultsFolder(output.results)
-    store.check_writable()  # now rather than after minutes of measuring
-    runner = CaseRunner(
-        results=store,
-        executor=Executor(in_process=in_process),
-        reraises=output.debug,
-        on_failure_log=messages.logs_if(output.debug),
-    )
+    runner = make_runner(output, in_process=in_process)
     interrupted = False
     try:
         if in_process:  # what a measurement needs; where it is missing, the run itself says so
@@ -127,6 +118,4 @@ def _finish(runner: CaseRunner, output: Output, *, interrupted: bool) -> None:
         interrupted = True
     if interrupted:
         messages.end_interrupted(f"; runs kept: {len(runner.runs)}" if runner.runs else "")
-    messages.raise_last(runner.errors)
-    if runner.failed:
-        sys.exit(messages.SOME_FAILED)
+    messages.end_runs(runner)

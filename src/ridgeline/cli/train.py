@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ridgeline.cli.interrupts import interrupts_too_late, stopped_at_once
+from ridgeline.cli.interrupts import stopped_at_once
 from ridgeline.cli.messages import end_interrupted, messages_unless, print_json
 from ridgeline.cli.options import (
     MODELS,
@@ -25,6 +25,7 @@ from ridgeline.cli.options import (
 from ridgeline.cli.progress import progress_bar
 from ridgeline.errors import RidgelineError
 from ridgeline.records import PRECISIONS
+from ridgeline.signals import interrupts_later
 from ridgeline.units import format_percent, format_time
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def _train(options: TrainOptions, output: Output) -> None:
         _end_interrupted(options, outcome, as_json=output.as_json)
     training, result = outcome.training, outcome.result
     assert training is not None and result is not None
-    with interrupts_too_late():
+    with interrupts_later():  # all is done: it is stored and shown
         path = None if outcome.is_complete else save_training(options, training, result)
         if output.as_json:
             print_json(_to_json(training, result, path))

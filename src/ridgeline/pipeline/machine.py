@@ -40,16 +40,6 @@ def device_task(selection: Selection, send: OnProgress) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MachineTask:
-    """What to measure, for a process of its own."""
-
-    results: Path
-    device: str  # "cpu", "cuda:0", "mps"
-    quick: bool
-    remeasure: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MachineAnswer:
     """The name of the passport, and whether it is from before."""
 
@@ -58,21 +48,23 @@ class MachineAnswer:
     note: str
 
 
-def machine_task(task: MachineTask, send: OnProgress) -> MachineAnswer:
+def machine_task(
+    results: Path, send: OnProgress, *, device: str, quick: bool, remeasure: bool
+) -> MachineAnswer:
     """Find the passport of this machine, or measure it; a look tells whether the old one holds."""
     description = describe()
-    passports = Passports(task.results)
-    name = passport_name(machine_name(description), description, task.device)
-    before = None if task.remeasure else _find_passport(passports, name, task, description)
-    if before is not None:
-        moved = check_drift(before, task.device)
-        note = f"kept from {before.measured_at[:10]}" + (f"; {moved}" if moved is not None else "")
-        return MachineAnswer(name=before.name, is_cached=True, note=note)
+    passports = Passports(results)
+    name = passport_name(machine_name(description), description, device)
+    for known in () if remeasure else passports.names():
+        before = _read_own(passports, known, description) if known.startswith(name) else None
+        if before is not None and _is_enough(before, device, is_quick=quick):
+            moved = check_drift(before, device)
+            note = f"kept from {before.measured_at[:10]}{f'; {moved}' if moved else ''}"
+            return MachineAnswer(name=before.name, is_cached=True, note=note)
     name = _free_name(passports, name, description)
-    devices = choose_devices([task.device])
-    passport = _measure(name, devices, description, send, quick=task.quick)
+    passport = _measure(name, choose_devices([device]), description, send, quick=quick)
     passports.write(passport)
-    note = f"{len(passport.ceilings)} ceilings measured" + (", quickly" if task.quick else "")
+    note = f"{len(passport.ceilings)} ceilings measured" + (", quickly" if quick else "")
     if passport.noise > NOISY:
         note += f"; {describe_noise(passport)}: --remeasure when it is quiet"
     return MachineAnswer(name=name, is_cached=False, note=note)
@@ -92,17 +84,10 @@ def passport_name(name: str, description: Description, device: str) -> str:
     return f"{name}-{device.replace(':', '')}"
 
 
-def _find_passport(
-    passports: Passports, name: str, task: MachineTask, description: Description
-) -> Passport | None:
-    """A passport of this very machine with ceilings of the device, as thorough as is asked."""
-    for known in passports.names():
-        passport = _read_own(passports, known, description) if known.startswith(name) else None
-        if passport is None or not any(c.device == task.device for c in passport.ceilings):
-            continue
-        if task.quick or not passport.is_quick:
-            return passport
-    return None
+def _is_enough(passport: Passport, device: str, *, is_quick: bool) -> bool:
+    """Whether it has the ceilings of the device, as thorough as is asked."""
+    has_device = any(ceiling.device == device for ceiling in passport.ceilings)
+    return has_device and (is_quick or not passport.is_quick)
 
 
 def _free_name(passports: Passports, name: str, description: Description) -> str:
