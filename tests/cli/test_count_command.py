@@ -135,64 +135,6 @@ def test_errors_of_models_are_json_and_keep_what_was_counted(
     assert streams.err == f"ridgeline: {error['problem']}\n  hint: {error['hint']}\n"
 
 
-BAD_OPTIONS = [  # arguments, problem, beginning of the hint
-    ("", "no model was named", "for example: ridgeline count resnet50; --list shows all names"),
-    ("-b 0", "--batch-size '0' is not valid",
-     "give whole numbers of 1 to 2147483648, separated by commas: 1,8,32"),
-    ("-b two", "--batch-size 'two' is not valid", "give whole numbers"),
-    ("--input-size -1", "--input-size '-1' is not valid",
-     "give whole numbers of 1 to 2147483648, separated by commas: 224 or 224,320"),
-    ("--precision fp8", "precision 'fp8' is not known", "valid values: fp32, tf32"),
-    ("--mode trian", "mode 'trian' is not known", "valid values: infer, train"),
-    ("--mode train --optimizer sdg", "optimizer 'sdg' is not known", "valid"),
-    ("--causal both", "causal 'both' is not known", "valid values: full, half"),
-    ("--find-max-batch lots", "'lots' is not an amount of memory", ""),
-    ("-o table.xls", "unknown ending of --output '.xls'", "choose .csv"),
-    ("--table rows", "unknown --table 'rows'", "choose layers, ops"),
-    ("--config hidden", "--config 'hidden' is not valid", "write key=value"),
-    ("--dim seq=3", "--dim is for .onnx files", "PyTorch models take --batch-size"),
-    ("--compare-onnx net.py --mode train", "--compare-onnx cannot compare --mode train",
-     "it compares a forward pass in fp32; leave --mode train out"),
-    ("--compare-onnx net.py --mode train --precision amp",
-     "--compare-onnx cannot compare --mode train and --precision amp",
-     "it compares a forward pass in fp32; leave --mode train and --precision amp out"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("options", "problem", "hint"), BAD_OPTIONS, ids=lambda text: text[:30])
-def test_bad_options_are_refused_in_text_and_json(
-    net: str, options: str, problem: str, hint: str, capsys: Printed
-) -> None:
-    assert ridgeline(*([net] if options else []), *options.split(), "--json") == 2
-    streams = capsys.readouterr()
-    content = json.loads(streams.out)
-    (error,) = content["errors"]
-    assert (content["schema"], content["models"], error["model"]) == (1, [], None)
-    assert error["problem"].startswith(problem)
-    assert error["hint"].startswith(hint)
-    assert streams.err == f"ridgeline: {error['problem']}\n  hint: {error['hint']}\n"
-
-
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        (("--format", "xml"), "unknown --format 'xml'\n  hint: choose table, markdown"),
-        (("--output-dir", ""), "the name of a folder is empty\n  hint: write . for this folder"),
-        (("--results", ""), "the name of a folder is empty\n  hint: write . for this folder"),
-        (("--input-size", "3,9,9"),
-         "layer 3 (Linear) failed on input 1x392: a and b must have same reduction dim,"
-         " but got [1, 392] X [288, 10].\n"
-         "  hint: it expects 288 input features; check --input-size, --seq-len or inputs=\n"),
-    ],
-    ids=["format", "output-dir", "results", "shape"],
-)  # fmt: skip
-def test_other_refusals(
-    net: str, options: tuple[str, ...], complaint: str, capsys: Printed
-) -> None:
-    assert ridgeline(net, *SIZE, *options) == 2
-    assert capsys.readouterr().err.startswith(f"ridgeline: {complaint}")
-
-
 def test_list_takes_a_pattern(capsys: Printed) -> None:
     assert ridgeline("--list", "resnet*_cifar") == 0
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]

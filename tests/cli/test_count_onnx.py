@@ -115,10 +115,6 @@ def test_json_has_the_rows_of_the_options(
         (["-b", "8", "--dim", "seq=6,7"], "--dim 'seq=6,7' is not valid"),
         (["-b", "8", "--dim", "seq=3000000000"], "--dim 'seq=3000000000' is not valid"),
         (
-            ["-b", "8", "--dim", "seq=5", "--dim", " seq=6"],
-            "--dim seq is given twice: 5 and 6\n  hint: give one of them\n",
-        ),
-        (
             ["-b", "8", "--dim", "sec=5"],
             "open: seq (of a[1])\n  hint: give --dim seq=N\n",
         ),

@@ -20,11 +20,12 @@ with progress_bar(2, quiet=False) as progress:
         with progress.aside():
             print(f"line {number}", flush=True)
         progress.update("layers", 1, 2)
-with progress_bar(60, quiet=False, in_seconds=True) as progress:
+with progress_bar(60.0, quiet=False) as progress:
     progress.expect(30)
     progress.start("machine")
     progress.update("cpu", 0, 0)
-with progress_bar(None, quiet=False) as progress:
+with progress_bar(1, quiet=False) as progress:
+    progress.start("training")
     progress.update("epoch 1", 3, 4)
 print("table")
 """

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from typing import Any
 
 from ridgeline.signals import INTERRUPTED
 
@@ -23,8 +24,16 @@ _pressed: list[int] = []
 
 def watch() -> None:
     """Note interrupts from now on; the process is the command's own."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else ignored, or another's
-        signal.signal(signal.SIGINT, _note)
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return  # ignored, or someone else's
+    signal.signal(signal.SIGINT, _note)
+    usual = sys.unraisablehook
+
+    def notice(ignored: Any) -> None:
+        if not isinstance(ignored.exc_value, KeyboardInterrupt):  # which is noted
+            usual(ignored)
+
+    sys.unraisablehook = notice
 
 
 def _note(number: int, frame: object) -> None:

@@ -242,7 +242,15 @@ SUMMARY: Columns = {
     "peak memory": lambda r: format_bytes(r.memory.peak_bytes),
     "coverage": lambda r: format_percent(r.coverage),
 }
-SUMMARY_SPARE = ("coverage", "bytes, fused", "params", "FLOP/B", "MACs")
+SUMMARY_SPARE = (
+    "coverage",
+    "bytes, fused",
+    "params",
+    "FLOP/B",
+    "MACs",
+    "peak memory",
+    "bytes moved",
+)
 PHASES: Columns = {  # of a phase's name, its cost and its share of the FLOPs
     "phase": lambda p: p[0],
     "MACs": lambda p: si(p[1].macs),
@@ -352,7 +360,9 @@ def describe_summary(results: Iterable[CountResult]) -> Grid:
 def describe_phases(result: CountResult) -> Grid:
     total = max(result.total.flops, 1)
     phases = [(name, cost, cost.flops / total) for name, cost in result.phases.items()]
-    return make_grid(phases, PHASES, spare=("transcend.", "share of FLOPs", "MACs"))
+    return make_grid(
+        phases, PHASES, spare=("transcend.", "share of FLOPs", "MACs", "written", "read")
+    )
 
 
 def _memory_rows(result: CountResult) -> Rows:

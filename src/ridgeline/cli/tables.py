@@ -116,11 +116,13 @@ def _to_rich(grid: Grid, hidden: Collection[str]) -> Any:
     for number, column in zip(shown, zip(*cells, strict=True), strict=True):
         name = grid.header[number]
         least = max(cell_len(line) for cell in column for line in cell.split("\n"))
-        if number == 0 or name == FORMULA:
-            least = min(least, LEAST_WIDTH.get(name, LEAST_NAME))
+        wraps = number == 0 or name == FORMULA
+        least = min(least, LEAST_WIDTH.get(name, LEAST_NAME)) if wraps else least
         is_text = number < grid.text_columns or name in PROSE
         justify: Any = "left" if is_text else "right"
-        table.add_column(Text(column[0]), justify=justify, min_width=least, overflow="fold")
+        table.add_column(
+            Text(column[0]), justify=justify, min_width=least, no_wrap=not wraps, overflow="fold"
+        )
     for row in cells[1:]:
         table.add_row(*(Text(cell) for cell in row))
     return table
