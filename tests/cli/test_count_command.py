@@ -39,50 +39,6 @@ def json_of(capsys: Printed, *arguments: str) -> dict[str, Any]:
     return content
 
 
-def test_json_has_the_promised_keys(net: str, capsys: Printed) -> None:
-    # when a network is counted as JSON
-    content = json_of(capsys, net, *SIZE, "-b", "2,4")
-    # then the interface that scripts rely on is there, by hand:
-    # conv 2·8·6·6·3·3·3 = 15552 MACs and 576 bias adds, ReLU 576, linear 2·10·288 = 5760 and 20
-    assert content["schema"] == 1
-    first, second = content["models"]
-    expected = {
-        "model": "net.py:make", "batch_size": 2, "mode": "infer", "precision": "fp32",
-        "params": 8 * 27 + 8 + 2880 + 10, "macs": 15552 + 5760,
-        "flops": 2 * (15552 + 5760) + 576 + 576 + 20, "coverage": 1.0, "unknown_ops": [],
-    }  # fmt: skip
-    assert {key: first[key] for key in expected} == expected
-    assert set(first["phases"]) == {"forward"}
-    assert second["batch_size"] == 4
-    assert second["macs"] == 2 * first["macs"]
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (("--formulas", "--format", "markdown"), [
-            "2·N·Cout·Hout·Wout·(Cin/g)·Kh·Kw + bias = 2·1·8·6·6·3·3·3 + 288 = 15840",
-            "| 0 | Conv2d | 1x3x8x8 | 1x8x6x6 | 224 |",
-            "| n = 288 |",  # ReLU: one term is its own product
-        ]),
-        (("--mode", "train", "--optimizer", "adam"), [
-            "\n forward ", "\n input-grad ", "\n weight-grad ", "\n optimizer ",
-        ]),
-        (("--table", "ops", "--formulas"), ["module   op ", "aten::addmm"]),
-        (("--table", "ops", "--format", "markdown"), [
-            "| 0 | aten::convolution | forward | 1x3x8x8 8x3x3x3 8 | 1x8x6x6 | 7.78 k | 15.8 kFLOP"
-        ]),
-    ],
-    ids=["formulas", "phases", "operators", "operators in Markdown"],
-)  # fmt: skip
-def test_printed_tables(
-    net: str, options: tuple[str, ...], expected: list[str], capsys: Printed
-) -> None:
-    assert ridgeline(net, *SIZE, *options) == 0
-    out = capsys.readouterr().out
-    assert [text for text in expected if text not in out] == []
-
-
 def test_files_have_the_form_of_their_ending(net: str, tmp_path: Path) -> None:
     paths = {ending: tmp_path / "deep" / f"table.{ending}" for ending in ("csv", "parquet", "json")}
     options = [option for path in paths.values() for option in ("-o", str(path))]
@@ -141,16 +97,6 @@ def test_list_takes_a_pattern(capsys: Printed) -> None:
     assert names == ["resnet18_cifar", "resnet34_cifar"]
     assert ridgeline("--list", "no*such*net", "--json") == 2
     assert capsys.readouterr().out == "[]\n"
-
-
-def test_growth_and_largest_batch(capsys: Printed) -> None:
-    model = "resnet18_cifar"
-    content = json_of(capsys, model, "--growth", "--find-max-batch", "100MB")
-    macs = content["models"][0]["macs"]
-    assert content["growth"][model]["by_batch"]["macs"]["coefficients"] == [0, macs]
-    batch = content["max_batch"][model]
-    models = json_of(capsys, model, "-b", f"{batch},{batch + 1}")["models"]
-    assert models[0]["memory"]["peak_bytes"] <= 100e6 < models[1]["memory"]["peak_bytes"]
 
 
 def test_growth_says_where_no_polynomial_fits(capsys: Printed) -> None:

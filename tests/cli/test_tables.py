@@ -52,7 +52,7 @@ def test_markdown_cells_stay_cells() -> None:
     )
 
 
-@pytest.mark.parametrize("width", [200, 80, 40])
+@pytest.mark.parametrize("width", [200, 80, 50])
 def test_no_number_is_cut_on_a_terminal(
     width: int, monkeypatch: MonkeyPatch, capsys: Printed
 ) -> None:

@@ -6,8 +6,7 @@ imports torch, which takes seconds: completion and `--help` need these names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -260,14 +259,10 @@ class StoredRuns(Group):
         from ridgeline.pipeline.outputs import read_chosen
 
         chosen: dict[str, Any] = {**vars(self), "names": tuple(self.names or ())}
-
-        @contextmanager
-        def counting_bar(total: int) -> Iterator[Callable[[str], None]]:
-            with progress_bar(total, quiet=output.quiet, first="counting") as progress:
-                yield progress.start
-
-        study, problems = read_chosen(
-            output.results, label=label, counting_bar=counting_bar, **chosen
-        )
+        with progress_bar(1, quiet=output.quiet, first="reading") as progress:
+            progress.start("")
+            study, problems = read_chosen(
+                output.results, label=label, on_progress=progress.update, **chosen
+            )
         show_notes([*problems, *study.problems, *study.remarks])
         return study

@@ -18,7 +18,6 @@ from ridgeline.errors import RidgelineError
 from ridgeline.settings import DEFAULT_BATCH
 
 if TYPE_CHECKING:
-    from ridgeline.cli.progress import Progress
     from ridgeline.pipeline.cases import Selection
     from ridgeline.pipeline.profile import Profiler
 
@@ -137,18 +136,18 @@ def _profile(
     total_s = PROGRAM_S if program else one_s * selection.case_count
     with progress_bar(total_s, quiet=quiet) as progress:
         profiler.runner.progress = progress
+
+        def on_message(text: str) -> None:
+            with progress.aside():
+                messages.show_message(text)
+
         if not quiet:
-            profiler.on_plan = lambda name, plan: _print_aside(progress, f"{name}: {plan}")
-            profiler.on_message = lambda text: _print_aside(progress, f"note: {text}")
+            profiler.on_plan = lambda name, plan: on_message(f"{name}: {plan}")
+            profiler.on_message = lambda text: on_message(f"note: {text}")
         if program:
             profiler.profile_program(program, precision)
         else:
             profiler.profile_models(selection)
-
-
-def _print_aside(progress: Progress, text: str) -> None:
-    with progress.aside():
-        messages.show_message(text)
 
 
 def _finish(profiler: Profiler, output: Output, *, is_interrupted: bool) -> None:

@@ -242,15 +242,7 @@ SUMMARY: Columns = {
     "peak memory": lambda r: format_bytes(r.memory.peak_bytes),
     "coverage": lambda r: format_percent(r.coverage),
 }
-SUMMARY_SPARE = (
-    "coverage",
-    "bytes, fused",
-    "params",
-    "FLOP/B",
-    "MACs",
-    "peak memory",
-    "bytes moved",
-)
+SUMMARY_SPARE = ("coverage", "bytes, fused", "params", "FLOP/B", "MACs", "peak memory")
 PHASES: Columns = {  # of a phase's name, its cost and its share of the FLOPs
     "phase": lambda p: p[0],
     "MACs": lambda p: si(p[1].macs),

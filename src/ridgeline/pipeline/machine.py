@@ -150,8 +150,14 @@ def measure_passport(
     """Measure the devices and store the passport; what would refuse it is checked before."""
     description = describe()
     passports = Passports(results)
-    called = check_passport_name(name) if name else machine_name(description)
-    before = _read_earlier(passports, called, description)
+    own_name = _free_name(passports, machine_name(description), description)
+    called = check_passport_name(name or own_name)
+    before = _read_own(passports, called, description)
+    if before is None and called in passports.names():
+        raise RidgelineError(
+            f"{passports.path(called)} is not a passport of this machine",
+            hint="keep this one under another name: --name NAME",
+        )
     ResultsFolder(results).check_writable()
     passport = _measure(called, devices, description, on_progress, quick=quick)
     changes = [] if before is None else drift(before, passport)
@@ -171,22 +177,6 @@ def check_passport_name(name: str) -> str:
             hint="use letters, digits, '.', '_' and '-'",
         )
     return name
-
-
-def _read_earlier(passports: Passports, name: str, description: Description) -> Passport | None:
-    """The passport that will be replaced; one of another machine is not."""
-    if name not in passports.names():
-        return None
-    hint = "keep this one under another name: --name NAME"
-    try:
-        before = passports.read(name)
-    except RidgelineError as error:  # its own hint is to measure again, which would end here
-        raise RidgelineError(error.problem, hint=hint) from error
-    other = another_machine(before.description, description)
-    if other is not None:
-        problem = f"{passports.path(name)} is the passport of another machine ({other})"
-        raise RidgelineError(problem, hint=hint)
-    return before
 
 
 def draw_passport(passport: Passport, path: Path) -> None:
