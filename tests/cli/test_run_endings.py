@@ -240,6 +240,12 @@ def test_killed_commands_lose_nothing(tmp_path: Path) -> None:
     assert tally.completed > 0
 
 
+def test_killed_writers_lose_nothing(tmp_path: Path) -> None:
+    tally = kills.kill_writers(tmp_path, 50, random.Random(0))
+    assert (tally.kills, tally.broken) == (50, 0)
+    assert tally.completed >= 50
+
+
 # ---------------------------------------------------------------- nothing can be kept
 
 
