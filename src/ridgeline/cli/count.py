@@ -10,6 +10,7 @@ from ridgeline.cli.messages import end_interrupted, print_json, raise_last, show
 from ridgeline.cli.progress import progress_bar
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import one_of
+from ridgeline.signals import interrupts_noted
 from ridgeline.units import parse_bytes
 
 EXAMPLES = """
@@ -112,8 +113,13 @@ def count(
     count_models.check_options(options)
     opt.check_outputs(form, FORMATS, output, ENDINGS)
     one_of("--table", table, TABLES)
-    with progress_bar(options.steps, quiet=quiet, first="importing") as progress:
-        outcome = count_models.count_models(options, progress.start)
+    interrupts: list[int] = []
+    outcome = count_models.CountOutcome()
+    with (
+        interrupts_noted(interrupts),
+        progress_bar(options.steps, quiet=quiet, first="importing") as progress,
+    ):
+        count_models.count_models(options, outcome, progress.start)
     stored = count_models.save_counts(options, outcome, results) if results is not None else []
     view = render_count.CountView(
         table=table, depth=depth, formulas=formulas, limit_bytes=options.limit_bytes
@@ -125,7 +131,7 @@ def count(
         written = render_count.write_files(outcome, view, output or [], output_dir)
         for path in [*written, *stored] if not quiet else ():
             show_message(f"wrote {path}")
-    if outcome.is_interrupted:
+    if interrupts:
         end_interrupted("; what was counted until then is above" if outcome.results else "")
     raise_last([error for _, error in outcome.errors])
     for comparison in outcome.comparisons:

@@ -16,6 +16,7 @@ from ridgeline.cli.options import Label, Output, folder, option, takes_groups
 from ridgeline.cli.step_options import Step, Work, make_runner
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import DEFAULT_BATCH
+from ridgeline.signals import interrupts_noted
 
 if TYPE_CHECKING:
     from ridgeline.pipeline.cases import Selection
@@ -112,12 +113,17 @@ def profile(
     options = {"tier": tier, "level": level, "tool": tool, "steps": iters, "warmup": warmup_iters,
                "is_dry": dry_run, "keep": keep}  # fmt: skip
     profiler = Profiler(runner=make_runner(output), options=options, label=label or "")
-    is_interrupted = False
-    try:
+    interrupts: list[int] = []
+    with interrupts_noted(interrupts):
         _profile(profiler, selection, program, work.precision or "", quiet=output.quiet)
-    except KeyboardInterrupt:
-        is_interrupted = True
-    _finish(profiler, output, is_interrupted=is_interrupted)
+    _show(profiler, output)
+    if interrupts:
+        messages.end_interrupted(f"; profiles kept: {len(profiler.profiles)}")
+    for failure in dict.fromkeys(map(str, profiler.failures)):
+        messages.show_problem(failure)
+    messages.end_runs(profiler.runner)
+    if profiler.failures:
+        sys.exit(messages.SOME_FAILED)
 
 
 def _profile(
@@ -150,8 +156,8 @@ def _profile(
             profiler.profile_models(selection)
 
 
-def _finish(profiler: Profiler, output: Output, *, is_interrupted: bool) -> None:
-    """Show what there is, and end with the code for it."""
+def _show(profiler: Profiler, output: Output) -> None:
+    """What there is, also after an interrupt."""
     from ridgeline.cli import show_profiles
     from ridgeline.report.views import write_views
 
@@ -168,13 +174,6 @@ def _finish(profiler: Profiler, output: Output, *, is_interrupted: bool) -> None
         show_profiles.show_profiles(profiles, results, quiet=output.quiet)
         for run in () if output.quiet else profiles:
             messages.show_message(f"wrote {run.path}")
-    if is_interrupted:
-        messages.end_interrupted(f"; profiles kept: {len(profiles)}")
-    for failure in dict.fromkeys(map(str, profiler.failures)):
-        messages.show_problem(failure)
-    messages.end_runs(profiler.runner)
-    if profiler.failures:
-        sys.exit(messages.SOME_FAILED)
 
 
 def _refuse(ctx: typer.Context, names: Collection[str], why: str, hint: str) -> None:

@@ -11,10 +11,11 @@ from ridgeline.cli.options import Label, Output, option, takes_groups
 from ridgeline.cli.step_options import MEASURED, STEP, InProcess, Repeats, Step, Work, make_runner
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import DEFAULT_BATCH
+from ridgeline.signals import interrupts_later, interrupts_noted
 
 if TYPE_CHECKING:
     from ridgeline.cli.progress import Progress
-    from ridgeline.pipeline.cases import Case, CaseRunner
+    from ridgeline.pipeline.cases import Case
     from ridgeline.records import RunResult
 
 EXAMPLES = """
@@ -66,13 +67,14 @@ def run(
     selection = work.select(
         step, default_batch_sizes=(DEFAULT_BATCH,), label=label, repeats=repeats, **fixed
     )
+    from ridgeline.cli import show_runs
     from ridgeline.cli.interrupts import stopped_at_once
     from ridgeline.cli.progress import progress_bar
     from ridgeline.pipeline.cases import run_selection
 
     runner = make_runner(output, in_process=in_process)
-    interrupted = False
-    try:
+    interrupts: list[int] = []
+    with interrupts_noted(interrupts):
         if in_process:  # what a measurement needs; where it is missing, the run itself says so
             with stopped_at_once(), suppress(ImportError, OSError):
                 import ridgeline.measure.preload  # noqa: F401
@@ -86,9 +88,13 @@ def run(
                 find_max_batch=find_max_batch,
                 on_message=messages.messages_unless(output.quiet),
             )
-    except KeyboardInterrupt:
-        interrupted = True
-    _finish(runner, output, interrupted=interrupted)
+    with interrupts_noted(interrupts), interrupts_later():  # what is stored is shown
+        written = show_runs.make_views(runner, quiet=output.quiet)
+        if runner.runs or output.as_json:
+            show_runs.show(runner.runs, runner.results, written, output)
+    if interrupts:
+        messages.end_interrupted(f"; runs kept: {len(runner.runs)}" if runner.runs else "")
+    messages.end_runs(runner)
 
 
 def _line_printer(progress: Progress) -> Callable[[Case, RunResult], None]:
@@ -102,20 +108,3 @@ def _line_printer(progress: Progress) -> Callable[[Case, RunResult], None]:
             print(measured_line(case.spec, result), flush=True)
 
     return print_line
-
-
-def _finish(runner: CaseRunner, output: Output, *, interrupted: bool) -> None:
-    """Views and tables of what there is, and the exit code."""
-    from ridgeline.cli import show_runs
-    from ridgeline.signals import interrupts_later
-
-    try:
-        with interrupts_later():  # what is stored is shown
-            written = show_runs.make_views(runner, quiet=output.quiet)
-            if runner.runs or output.as_json:
-                show_runs.show(runner.runs, runner.results, written, output)
-    except KeyboardInterrupt:
-        interrupted = True
-    if interrupted:
-        messages.end_interrupted(f"; runs kept: {len(runner.runs)}" if runner.runs else "")
-    messages.end_runs(runner)

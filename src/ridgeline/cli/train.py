@@ -26,7 +26,7 @@ from ridgeline.cli.options import (
 from ridgeline.cli.progress import progress_bar
 from ridgeline.errors import RidgelineError
 from ridgeline.records import PRECISIONS
-from ridgeline.signals import interrupts_later
+from ridgeline.signals import interrupts_later, interrupts_noted
 from ridgeline.units import format_percent, format_time
 
 if TYPE_CHECKING:
@@ -158,13 +158,14 @@ def train(
 
 
 def _train(options: TrainOptions, output: Output) -> None:
-    from ridgeline.pipeline.train_model import save_training, train_model
+    from ridgeline.pipeline.train_model import TrainOutcome, save_training, train_model
 
-    with progress_bar(1, quiet=output.quiet) as progress:
+    outcome, interrupts = TrainOutcome(), list[int]()
+    with interrupts_noted(interrupts), progress_bar(1, quiet=output.quiet) as progress:
         progress.start("")
-        outcome = train_model(options, messages_unless(output.quiet), progress.update)
+        train_model(options, outcome, messages_unless(output.quiet), progress.update)
     training, result = outcome.training, outcome.result
-    if training is None or result is None:
+    if interrupts or training is None or result is None:
         _end_interrupted(options, outcome, as_json=output.as_json)
     with interrupts_later():  # all is done: it is stored and shown
         path = None if outcome.is_complete else save_training(options, training, result)

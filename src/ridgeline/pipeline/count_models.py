@@ -81,7 +81,6 @@ class CountOutcome:
     max_batches: dict[str, int] = field(default_factory=dict)
     comparisons: list[OnnxComparison] = field(default_factory=list)
     errors: list[tuple[str, RidgelineError]] = field(default_factory=list)
-    is_interrupted: bool = False
 
 
 def import_counting(models: tuple[str, ...]) -> None:
@@ -126,18 +125,13 @@ def check_options(options: CountOptions) -> None:
         )
 
 
-def count_models(options: CountOptions, on_progress: OnProgress) -> CountOutcome:
-    """Count all models; one that fails, or Ctrl-C, leaves what was counted before."""
-    outcome = CountOutcome()
-    try:
-        for model in options.models:
-            try:
-                _count_model(options, outcome, model, on_progress)
-            except RidgelineError as error:
-                outcome.errors.append((model, error))
-    except KeyboardInterrupt:
-        outcome.is_interrupted = True
-    return outcome
+def count_models(options: CountOptions, outcome: CountOutcome, on_progress: OnProgress) -> None:
+    """Count all models; one that fails, or Ctrl-C, leaves in `outcome` what was counted before."""
+    for model in options.models:
+        try:
+            _count_model(options, outcome, model, on_progress)
+        except RidgelineError as error:
+            outcome.errors.append((model, error))
 
 
 def _count_model(

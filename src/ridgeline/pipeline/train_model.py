@@ -76,24 +76,12 @@ class TrainOutcome:
     result: TrainResult | None = None
     history: list[EpochResult] = field(default_factory=list)
     is_complete: bool = False  # the checkpoint had all epochs: nothing was trained
-    is_interrupted: bool = False
 
 
 def train_model(
-    options: TrainOptions, on_message: OnMessage, on_progress: OnProgress
-) -> TrainOutcome:
-    """Train the epochs that are left; each is saved before the next one begins."""
-    outcome = TrainOutcome()
-    try:
-        _train(options, outcome, on_message, on_progress)
-    except KeyboardInterrupt:
-        outcome.is_interrupted = True
-    return outcome
-
-
-def _train(
     options: TrainOptions, outcome: TrainOutcome, on_message: OnMessage, on_progress: OnProgress
 ) -> None:
+    """Train the epochs that are left; each is saved before the next one begins."""
     training = outcome.training = _prepare(options, on_progress, is_saved=True)
     with repeatable(training.settings.deterministic), explained(training.settings):
         trainer = _build_trainer(options, training, on_message)
