@@ -151,15 +151,18 @@ def profile(
     stored in `results`. `settings` are those of `measure`. A step of your own program is counted by
     `ridgeline profile -- python …`, with `ridgeline.profile_step()` around it.
     """
-    from ridgeline.pipeline.count_models import count_missing
-    from ridgeline.profile.storage import profile_named
+    from ridgeline.pipeline.cases import Selection
+    from ridgeline.pipeline.profile import profile_one
 
-    folder = ResultsFolder(Path(results))
     chosen = _settings("profile", {"backend": "cuda", "energy": False, **settings})
-    spec = workload_spec(str(model), batch_size, input_size, seq_len, config, mode=mode)
-    profiled = profile_named(spec, chosen, folder, {"tier": tier, "level": level, "tool": tool})
-    _, problems = count_missing(folder, [profiled.of_run], with_files=True)
-    return replace(profiled, problems=tuple(problems))
+    size = (input_size,) if isinstance(input_size, int) else input_size
+    selection = Selection(
+        models=(str(model),), settings=(chosen,), batch_sizes=(batch_size,), mode=mode,
+        input_size=None if size is None else tuple(size), seq_len=seq_len,
+        config=dict(config or {}),
+    )  # fmt: skip
+    options = {"tier": tier, "level": level, "tool": tool}
+    return profile_one(selection, ResultsFolder(Path(results)), options)
 
 
 def profile_step() -> AbstractContextManager[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ridgeline.errors import RidgelineError
@@ -102,6 +102,11 @@ class Settings:
         options = {"lr": self.lr, "momentum": self.momentum, "weight_decay": self.weight_decay}
         return {name: value for name, value in options.items() if value is not None}
 
+    @property
+    def for_counting(self) -> Settings:
+        """Those of a step whose kernels are counted: without a search, which would be counted."""
+        return replace(self, cudnn_benchmark=False, nvtx=False)
+
     def batches_in_step(self, mode: str) -> int:
         """Batches whose gradients a step gathers; inference has none to gather."""
         return self.grad_accum_steps if mode == "train" else 1
@@ -111,6 +116,13 @@ class Settings:
         return self.data in (SYNTHETIC, SYNTHETIC_HOST)
 
 
+# Fields that change a step and are columns of that name in every table of runs.
+STEP_SETTINGS = tuple(
+    f.name
+    for f in fields(Settings)
+    if f.name not in (*MEASURING, *LOADING, "backend", "precision", "optimizer", "lr", "momentum",
+                      "weight_decay", "compile", "data")
+)  # fmt: skip
 LEAST: Mapping[str, float] = {
     "device": 0, "warmup_iters": 0, "iters": 1, "lr": 0, "weight_decay": 0,
     "grad_accum_steps": 1, "seed": 0, "workers": 0, "prefetch_factor": 1, "energy_time_s": 0.1,

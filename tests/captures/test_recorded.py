@@ -282,9 +282,7 @@ OTHER_PARTS = "Tesla V100 PCIe 32GB, Tesla V100 SXM2 16GB, Tesla V100 SXM2 32GB"
         (TRACES / "kineto.json", "h100", "NVIDIA H100", None),
     ],
 )  # fmt: skip
-def test_a_device_that_the_user_names(
-    file: Path, device: str, name: str, note: str | None
-) -> None:
+def test_a_device_that_the_user_names(file: Path, device: str, name: str, note: str | None) -> None:
     (capture,) = read_captures([file], device=device)
     assert capture.device == name
     assert capture.kernels["device"].eq(name).all()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pytest import MonkeyPatch
-from tests.captures.files import NCU, PRODUCTS, STEP, TRACES
+from tests.captures.files import NCU, PRODUCTS, TRACES
 from tests.cli.analyzed_here import Printed, command
 
 import ridgeline
@@ -21,15 +21,6 @@ REFUSED = NCU / "a100_rule_only_roofline.csv"
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def test_a_table_for_people(capsys: Printed) -> None:
-    assert command("import", str(STEP)) == 0
-    streams = capsys.readouterr()
-    for text in ("NVIDIA H200", "637", "7.92 ms", "798 GFLOP", "13.6 GFLOP", "10.5 GB"):
-        assert text in streams.out
-    assert "ncu-raw" in streams.err
-    assert "note: h200_resnet50_bs32_amp_train_step_raw.csv.gz: L1 bytes leave out" in streams.err
 
 
 def test_what_is_stored(capsys: Printed) -> None:

@@ -17,12 +17,7 @@ from tests.cli.analyzed_here import store_passport
 from tests.cli.small_runs import NET, allow_interrupts, start
 
 from ridgeline.cli import interrupts
-from ridgeline.cli.interrupts import (
-    interrupts_too_late,
-    stop_if_pressed,
-    stopped_at_once,
-    was_pressed,
-)
+from ridgeline.cli.interrupts import stop_if_pressed, stopped_at_once
 from ridgeline.cli.progress import Progress
 from ridgeline.store import ResultsFolder
 
@@ -43,15 +38,6 @@ def interrupt_callback():
     thing = Thing()
     watched = weakref.ref(thing, interrupt)
     del thing
-
-def interrupt_import():
-    # the callback that removes the lock of a module which has been imported
-    def interrupt_lock(frame, event, argument):
-        if event == "call" and frame.f_code.co_name == "cb":
-            sys.setprofile(None)
-            interrupt()
-    sys.setprofile(interrupt_lock)
-    import this_is_imported
 
 def compare(*arguments, **options):
     {body}
@@ -89,7 +75,6 @@ def program(text: str, *, folder: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-WAIT = "print('went on', flush=True); time.sleep(60); print('not reached')"
 NEXT_UNIT = "print('went on', flush=True); Progress().start('a run'); print('not reached')"
 SWALLOWED = """
     try:
@@ -103,13 +88,11 @@ SWALLOWED = """
     ("body", "out"),
     [
         (f"interrupt_callback(); {NEXT_UNIT}", "went on\n"),  # the next unit does not begin
-        (f"interrupt_callback(); {WAIT}", "went on\n"),  # it is sent again
-        (f"interrupt_import(); {WAIT}", "went on\n"),
         (f"{SWALLOWED}    sys.exit(0)", ""),  # a library caught it
         (f"{SWALLOWED}    sys.exit(3)", ""),
         (f"{SWALLOWED}    raise ImportError('a module did not load')", ""),
     ],
-    ids=["next unit", "callback", "import", "exit 0", "exit 3", "error"],
+    ids=["next unit", "exit 0", "exit 3", "error"],
 )
 def test_one_that_was_lost_ends_the_command(tmp_path: Path, body: str, out: str) -> None:
     (tmp_path / "this_is_imported.py").touch()
@@ -127,19 +110,6 @@ def test_no_library_is_left_half_imported(tmp_path: Path) -> None:
     # then the command has ended inside of the import
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "ridgeline: interrupted\n"
-
-
-def test_when_all_is_shown_it_is_too_late(monkeypatch: MonkeyPatch) -> None:
-    # given an interrupt while the result of finished work is shown
-    monkeypatch.setattr(interrupts, "_pressed", [])
-    before = signal.signal(signal.SIGINT, interrupts._note)
-    try:
-        with interrupts_too_late():
-            signal.raise_signal(signal.SIGINT)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    # then nothing is left to stop
-    assert not was_pressed()
 
 
 def test_when_all_is_done_it_is_too_late(tmp_path: Path) -> None:

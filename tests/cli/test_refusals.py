@@ -17,6 +17,7 @@ RUN = shlex.join(("run", *NET_MAKE, *QUICK, "--in-process"))
 ANALYZE = "analyze net.py:make --input-size 4 --backend cpu --in-process"
 EXPORT = "export net.py:make -o out.onnx"
 SIZED = f"{EXPORT} --input-size 4"
+COUNT = "count net.py:make --input-size 4"
 TRAIN = "train --data synthetic"
 ROOFLINE = "roofline --results cpu"
 COMPARE = "compare first second --results cpu"
@@ -42,6 +43,24 @@ REFUSED = [  # a command, the beginning of its error
     (f"{RUN} --config width", "--config 'width' is not valid\n  hint: write key=value"),
     (f"{RUN} --device 9", "there is no "),
     (f"{RUN} --find-max-batch", "--batch-size and --find-max-batch exclude each other"),
+    ("count", "no model was named\n  hint: for example: ridgeline count resnet50; --list shows"),
+    (f"{COUNT} -b 0", "--batch-size '0' is not valid\n  hint: give whole numbers of 1 to"),
+    (f"{COUNT} --input-size -1", "--input-size '-1' is not valid"),
+    (f"{COUNT} --precision fp8", "precision 'fp8' is not known\n  hint: valid values: fp32, tf32"),
+    (f"{COUNT} --mode trian", "mode 'trian' is not known\n  hint: valid values: infer, train"),
+    (f"{COUNT} --mode train --optimizer sdg", "optimizer 'sdg' is not known"),
+    (f"{COUNT} --causal both", "causal 'both' is not known\n  hint: valid values: full, half"),
+    (f"{COUNT} --find-max-batch lots", "'lots' is not an amount of memory"),
+    (f"{COUNT} -o table.xls", "unknown ending of --output '.xls'\n  hint: choose .csv"),
+    (f"{COUNT} --table rows", "unknown --table 'rows'\n  hint: choose layers, ops"),
+    (f"{COUNT} --format xml", "unknown --format 'xml'\n  hint: choose table, markdown"),
+    (f"{COUNT} --output-dir ''", "the name of a folder is empty\n  hint: write . for this folder"),
+    (f"{COUNT} --dim seq=3", "--dim is for .onnx files\n  hint: PyTorch models take --batch-size"),
+    (
+        f"{COUNT} --compare-onnx net.py --mode train",
+        "--compare-onnx cannot compare --mode train\n  hint: it compares a forward pass",
+    ),
+    (f"{COUNT} --input-size 9", "layer 0 (Linear) failed on input 1x9: "),
     ("analyze", "no model was named"),
     ("analyze resnet5000 --in-process", "unknown model 'resnet5000'"),
     (f"{ANALYZE} --mode dream", "unknown mode 'dream'"),

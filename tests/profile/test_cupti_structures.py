@@ -24,7 +24,10 @@ STRUCTURES = {  # function, theirs, and …_STRUCT_SIZE of the headers of CUDA 1
     "cuptiRangeProfilerDisable": ("CUpti_RangeProfiler_Disable_Params", 24),
     "cuptiRangeProfilerStart": ("CUpti_RangeProfiler_Start_Params", 24),
     "cuptiRangeProfilerGetCounterDataSize": ("CUpti_RangeProfiler_GetCounterDataSize_Params", 64),
-    "cuptiRangeProfilerCounterDataImageInitialize": ("CUpti_RangeProfiler_CounterDataImage_Initialize_Params", 40),
+    "cuptiRangeProfilerCounterDataImageInitialize": (
+        "CUpti_RangeProfiler_CounterDataImage_Initialize_Params",
+        40,
+    ),
     "cuptiRangeProfilerSetConfig": ("CUpti_RangeProfiler_SetConfig_Params", 90),
     "cuptiRangeProfilerStop": ("CUpti_RangeProfiler_Stop_Params", 41),
     "cuptiRangeProfilerDecodeData": ("CUpti_RangeProfiler_DecodeData_Params", 32),

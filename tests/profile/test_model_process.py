@@ -16,9 +16,9 @@ from ridgeline.profile.counting import (
     FILES,
     CountedLaunches,
     CounterPlan,
+    read_counted_table,
     read_record,
     write_record,
-    read_counted_table,
 )
 from ridgeline.profile.cupti import GRAPH_LAUNCHES, Cupti, RefusedError
 from ridgeline.profile.model_process import count_inside, refuse_without_cupti

@@ -42,12 +42,7 @@ from ridgeline.captures.quantities import (
 )
 from ridgeline.captures.table import KINETO, NSYS
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.datasheets import (
-    Datasheet,
-    closest_names,
-    datasheet_for,
-    list_datasheets,
-)
+from ridgeline.machine.datasheets import Datasheet, datasheet_for, list_datasheets
 from ridgeline.records import CaptureRequest, ProfileSummary
 from ridgeline.store import ResultsFolder, StoredCapture
 
@@ -215,7 +210,7 @@ def find_devices(name: str) -> list[Datasheet]:
     words = {word for sheet in list_datasheets() for word in _words(sheet.name)}
     near = set(get_close_matches(name.casefold(), sorted(words), n=1))
     close = [one.name for one in list_datasheets() if near & _words(one.name)]
-    names = ", ".join(dict.fromkeys([*closest_names(name), *close][:MOST_CLOSE]))
+    names = ", ".join(dict.fromkeys(close[:MOST_CLOSE]))
     raise RidgelineError(
         f"there is no datasheet of a device {name!r}",
         hint=f"close names: {names}" if names else "for example v100, a100 or h200",

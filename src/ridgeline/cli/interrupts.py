@@ -1,11 +1,10 @@
 """Ctrl-C: never lost, never a traceback.
 
 Python raises KeyboardInterrupt wherever the program happens to be. Inside of callbacks of the
-garbage collector (every import runs one, for its lock) and of some C code (numpy comparing types,
-pyarrow importing pandas) it is thrown away, or it becomes an ImportError. So it is noted, too.
-It is sent again when Python reports that it was thrown away, raised again when the next unit of
-work begins, and looked for when the command ends. While large libraries are imported the command
-ends at once.
+garbage collector and of some C code (numpy comparing types, pyarrow importing pandas) it is thrown
+away, or it becomes an ImportError. So it is noted, too: it is raised again when the next unit of
+work begins or moves on, and looked for when the command ends. While large libraries are imported
+the command ends at once.
 """
 
 from __future__ import annotations
@@ -13,14 +12,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
-from ridgeline.signals import INTERRUPTED, interrupts_later
+from ridgeline.signals import INTERRUPTED
 
-SEND_AGAIN_S = 0.02  # after this the callback that lost an interrupt has ended
 _pressed: list[int] = []
 
 
@@ -29,14 +27,10 @@ def watch() -> None:
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return  # ignored, or someone else's
     signal.signal(signal.SIGINT, _note)
-    if hasattr(signal, "SIGALRM"):
-        signal.signal(signal.SIGALRM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     usual = sys.unraisablehook
 
     def notice(ignored: Any) -> None:
-        if isinstance(ignored.exc_value, KeyboardInterrupt):
-            _send_again(SEND_AGAIN_S)
-        else:
+        if not isinstance(ignored.exc_value, KeyboardInterrupt):  # which is noted
             usual(ignored)
 
     sys.unraisablehook = notice
@@ -47,12 +41,6 @@ def _note(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _send_again(after_s: float) -> None:
-    """Send an interrupt after a while, as Ctrl-C does; after 0 s: send none any more."""
-    if hasattr(signal, "setitimer"):
-        signal.setitimer(signal.ITIMER_REAL, after_s)
-
-
 def was_pressed() -> bool:
     """Whether an interrupt came, even one that was thrown away."""
     return bool(_pressed)
@@ -61,7 +49,6 @@ def was_pressed() -> bool:
 def stop_if_pressed() -> None:
     """Raise an interrupt again that was thrown away where it was raised."""
     if _pressed:
-        _send_again(0)
         raise KeyboardInterrupt
 
 
@@ -77,22 +64,10 @@ def interrupts_raised() -> Iterator[None]:
 
 
 @contextmanager
-def interrupts_too_late() -> Iterator[None]:
-    """All work is done, and this shows it: an interrupt in here has nothing left to stop."""
-    earlier = len(_pressed)
-    with suppress(KeyboardInterrupt), interrupts_later():
-        yield
-    del _pressed[earlier:]
-
-
-@contextmanager
-def stopped_at_once(
-    message: str = "interrupted", before: Callable[[], None] = lambda: None
-) -> Iterator[None]:
-    """Let Ctrl-C end the command here and now; `before` prints what a script still needs."""
+def stopped_at_once(message: str = "interrupted") -> Iterator[None]:
+    """Let Ctrl-C end the command here and now."""
 
     def stop(*_: object) -> None:
-        before()
         print(f"ridgeline: {message}", file=sys.stderr, flush=True)
         os._exit(INTERRUPTED)
 

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.cli.messages import show_message, show_notes
 from ridgeline.cli.show_runs import run_to_json
-from ridgeline.cli.tables import NOT_KNOWN, Grid, print_grid, print_text, to_records
+from ridgeline.cli.tables import (
+    NOT_KNOWN,
+    Columns,
+    make_grid,
+    print_grid,
+    print_text,
+    to_records,
+)
 from ridgeline.findings import saving, saving_basis
 from ridgeline.report.configurations import describe_differences, read_all_settings
 from ridgeline.report.study import BUSY
@@ -48,7 +56,7 @@ def _format_intensity(point: Point) -> str:
     return f"{low:.3g}" if high != high or high <= low * 1.01 else f"{low:.3g}…{high:.3g}"
 
 
-COLUMNS: dict[str, Callable[[Point], str]] = {
+COLUMNS: Columns = {
     "model": _format_field("model"),
     "batch": _format_field("batch_size"),
     "precision": lambda p: f"{p['precision']} {p['mode']}",
@@ -75,8 +83,8 @@ COLUMNS: dict[str, Callable[[Point], str]] = {
 def _print_points(
     points: Iterable[Point], header: list[str], spare: tuple[str, ...], names: int = 1
 ) -> None:
-    rows = [[COLUMNS[title](point) for title in header] for point in points]
-    print_grid(Grid(header=header, rows=rows, text_columns=names, spare=spare))
+    columns = {title: COLUMNS[title] for title in header}
+    print_grid(make_grid(points, columns, names=names, spare=spare))
 
 
 def print_steps(study: Study) -> None:
@@ -180,7 +188,7 @@ def analysis_to_json(analysis: Analysis) -> dict[str, Any]:
         "machine": analysis.machine,
         "runs": [run_to_json(run, runner.results) for run in runner.runs],
         "findings": [{key: row.get(key) for key in FINDING_KEYS} for row in findings],
-        "stages": analysis.stages.to_dict(),
+        "stages": [asdict(stage) for stage in analysis.stages],
         "problems": [*analysis.problems, *(study.problems if study is not None else ())],
     }
 
@@ -226,7 +234,7 @@ def warning_lines(study: Study) -> list[str]:
 
 def _advise(analysis: Analysis, study: Study) -> None:
     """Beside the answer: what was skipped, what to know, where else to look."""
-    for stage in analysis.stages.done:
+    for stage in analysis.stages:
         if stage.status in ("skipped", "failed", "cached") or "busy meanwhile" in stage.reason:
             show_message(f"{stage.stage}: {stage.status}: {stage.reason}")
     outputs = analysis.outputs

@@ -6,6 +6,7 @@ defaults. A new setting is a field of `Settings`, a row here, and its use.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -27,7 +28,7 @@ from ridgeline.settings import (
 )
 
 if TYPE_CHECKING:
-    from ridgeline.pipeline.cases import Selection
+    from ridgeline.pipeline.cases import CaseRunner, Selection
 
 STEP, MEASURED, DATA = "How a step is made", "What is measured", "Data"
 measured = partial(opt.option, ..., rich_help_panel=MEASURED)
@@ -89,6 +90,22 @@ class Work(opt.Group):
                 hint=f"for example: ridgeline {command} resnet50;"
                 " `ridgeline count --list` shows all names",
             )
+
+
+def make_runner(output: opt.Output, *, in_process: bool = False) -> CaseRunner:
+    """The runner of cases for a command; a folder that takes nothing is refused now."""
+    from ridgeline.pipeline.cases import CaseRunner, Executor
+    from ridgeline.store import ResultsFolder
+
+    runner = CaseRunner(
+        results=ResultsFolder(output.results),
+        executor=Executor(in_process=in_process),
+        reraises=output.debug,
+    )
+    runner.results.check_writable()
+    if output.debug:
+        runner.on_failure_log = lambda log: print(log, end="", file=sys.stderr)
+    return runner
 
 
 @dataclass(frozen=True, slots=True)

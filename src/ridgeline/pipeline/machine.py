@@ -46,16 +46,6 @@ def device_task(selection: Selection, send: OnProgress) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MachineTask:
-    """What to measure, for a process of its own."""
-
-    results: Path
-    device: str  # "cpu", "cuda:0", "mps"
-    quick: bool
-    remeasure: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MachineAnswer:
     """The name of the passport, and whether it is from before."""
 
@@ -64,22 +54,24 @@ class MachineAnswer:
     note: str
 
 
-def machine_task(task: MachineTask, send: OnProgress) -> MachineAnswer:
+def machine_task(
+    results: Path, send: OnProgress, *, device: str, quick: bool, remeasure: bool
+) -> MachineAnswer:
     """Find the passport of this machine, or measure it; a look tells whether the old one holds."""
     description = describe()
-    passports = Passports(task.results)
-    name = passport_name(machine_name(description), description, task.device)
-    before = None if task.remeasure else _find_passport(passports, name, task, description)
-    if before is not None:
-        note = f"kept from {before.measured_at[:10]}"
-        if product := sample_product_again(before, task.device):
-            note += f"; {describe_drift(product, before.measured_at)}"
-        return MachineAnswer(name=before.name, is_cached=True, note=note)
+    passports = Passports(results)
+    name = passport_name(machine_name(description), description, device)
+    for known in () if remeasure else passports.names():
+        before = _read_own(passports, known, description) if known.startswith(name) else None
+        if before is not None and _is_enough(before, device, is_quick=quick):
+            note = f"kept from {before.measured_at[:10]}"
+            if product := sample_product_again(before, device):
+                note += f"; {describe_drift(product, before.measured_at)}"
+            return MachineAnswer(name=before.name, is_cached=True, note=note)
     name = _free_name(passports, name, description)
-    devices = choose_devices([task.device])
-    passport = _measure(name, devices, description, send, quick=task.quick)
+    passport = _measure(name, choose_devices([device]), description, send, quick=quick)
     passports.write(passport)
-    note = f"{len(passport.ceilings)} ceilings measured" + (", quickly" if task.quick else "")
+    note = f"{len(passport.ceilings)} ceilings measured" + (", quickly" if quick else "")
     if passport.noise > NOISY:
         note += f"; {describe_noise(passport)}: --remeasure when it is quiet"
     return MachineAnswer(name=name, is_cached=False, note=note)
@@ -99,17 +91,10 @@ def passport_name(name: str, description: Description, device: str) -> str:
     return f"{name}-{device.replace(':', '')}"
 
 
-def _find_passport(
-    passports: Passports, name: str, task: MachineTask, description: Description
-) -> Passport | None:
-    """A passport of this very machine with ceilings of the device, as thorough as is asked."""
-    for known in passports.names():
-        passport = _read_own(passports, known, description) if known.startswith(name) else None
-        if passport is None or not any(c.device == task.device for c in passport.ceilings):
-            continue
-        if task.quick or not passport.is_quick:
-            return passport
-    return None
+def _is_enough(passport: Passport, device: str, *, is_quick: bool) -> bool:
+    """Whether it has the ceilings of the device, as thorough as is asked."""
+    has_device = any(ceiling.device == device for ceiling in passport.ceilings)
+    return has_device and (is_quick or not passport.is_quick)
 
 
 def _free_name(passports: Passports, name: str, description: Description) -> str:
@@ -173,8 +158,14 @@ def measure_passport(
     """Measure the devices and store the passport; what would refuse it is checked before."""
     description = describe()
     passports = Passports(results)
-    called = check_passport_name(name) if name else machine_name(description)
-    before = _read_earlier(passports, called, description)
+    own_name = _free_name(passports, machine_name(description), description)
+    called = check_passport_name(name or own_name)
+    before = _read_own(passports, called, description)
+    if before is None and called in passports.names():
+        raise RidgelineError(
+            f"{passports.path(called)} is not a passport of this machine",
+            hint="keep this one under another name: --name NAME",
+        )
     ResultsFolder(results).check_writable()
     passport = _measure(called, devices, description, on_progress, quick=quick)
     changes = [] if before is None else drift(before, passport)
@@ -194,22 +185,6 @@ def check_passport_name(name: str) -> str:
             hint="use letters, digits, '.', '_' and '-'",
         )
     return name
-
-
-def _read_earlier(passports: Passports, name: str, description: Description) -> Passport | None:
-    """The passport that will be replaced; one of another machine is not."""
-    if name not in passports.names():
-        return None
-    hint = "keep this one under another name: --name NAME"
-    try:
-        before = passports.read(name)
-    except RidgelineError as error:  # its own hint is to measure again, which would end here
-        raise RidgelineError(error.problem, hint=hint) from error
-    other = another_machine(before.description, description)
-    if other is not None:
-        problem = f"{passports.path(name)} is the passport of another machine ({other})"
-        raise RidgelineError(problem, hint=hint)
-    return before
 
 
 def draw_passport(passport: Passport, path: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ridgeline.report.figures import Figure
 
 OnProgress = Callable[[str], None]
-CountingBar = Callable[[int], AbstractContextManager[OnProgress]]
 FORMATS = ("png", "svg")
 SHOWN_NAMES = 5  # in a hint
 
@@ -44,7 +43,7 @@ def read_chosen(
     peak_bw: str | None = None,
     peaks: Path | None = None,
     count_files: bool = False,
-    counting_bar: CountingBar = lambda total: nullcontext(ignore_message),
+    on_progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> tuple[Study, list[str]]:
     """The study of some runs and captures, under roofs of the user's if there are any.
 
@@ -58,9 +57,13 @@ def read_chosen(
     if missing := len(uncounted(folder.index(), run_ids)):
         from ridgeline.pipeline.count_models import count_missing
 
+        done = count()
+
+        def on_count(what: str) -> None:
+            on_progress(f"counting {what}", next(done), missing)
+
         try:
-            with counting_bar(missing) as step:
-                problems = count_missing(folder, run_ids, step, with_files=count_files)[1]
+            problems = count_missing(folder, run_ids, on_count, with_files=count_files)[1]
         except ImportError:
             problems = [f"{missing} runs are not counted, and torch is not here to do it"]
     study = read_study(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from ridgeline.train.trainer import (
     profile_one_step,
     train,
 )
-from ridgeline.units import format_percent, format_time
+from ridgeline.units import format_bytes, format_percent, format_time
 from ridgeline.workloads.cifar10 import (
     ARCHIVE,
     SIDE,
@@ -85,24 +84,12 @@ class TrainOutcome:
     result: TrainResult | None = None
     history: list[EpochResult] = field(default_factory=list)
     is_complete: bool = False  # the checkpoint had all epochs: nothing was trained
-    is_interrupted: bool = False
 
 
 def train_model(
-    options: TrainOptions, on_message: OnMessage, on_progress: OnProgress
-) -> TrainOutcome:
-    """Train the epochs that are left; each is saved before the next one begins."""
-    outcome = TrainOutcome()
-    try:
-        _train(options, outcome, on_message, on_progress)
-    except KeyboardInterrupt:
-        outcome.is_interrupted = True
-    return outcome
-
-
-def _train(
     options: TrainOptions, outcome: TrainOutcome, on_message: OnMessage, on_progress: OnProgress
 ) -> None:
+    """Train the epochs that are left; each is saved before the next one begins."""
     training = outcome.training = _prepare(options, on_progress, is_saved=True)
     with repeatable(training.settings.deterministic), explained(training.settings):
         trainer = _build_trainer(options, training, on_message)
@@ -220,7 +207,11 @@ def _load_images(options: TrainOptions, before: dict[str, Any], on_progress: OnP
         images = synthetic_images()
     else:
         folder = DATA if options.data is None else Path(options.data)
-        images = load_cifar10(folder, download=True, progress=partial(on_progress, ARCHIVE))
+
+        def on_download(done: int, total: int) -> None:
+            on_progress(f"{ARCHIVE}: {format_bytes(done)} of {format_bytes(total)}", 0, 0)
+
+        images = load_cifar10(folder, download=True, progress=on_download)
     return images.limited(
         options.limit_train or before.get("train_images"),
         options.limit_test or before.get("test_images"),

@@ -15,7 +15,6 @@ import pickle
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +78,7 @@ def main(task: Task) -> None:
     if job.role == INSIDE:
         refuse_without_cupti(job)
     wait_for(job, "begin", after="loaded")
-    settings = replace(task.settings, cudnn_benchmark=False, nvtx=False)
+    settings = task.settings.for_counting
     backend = choose_backend(settings.backend, settings.device)
     with torch_settings(settings, choose_precision(settings.precision, backend)):
         stepper = build_stepper(workload, task.spec, settings)

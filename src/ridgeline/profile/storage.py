@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.captures.capture import PROGRAM, sums
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.isolation import run_isolated
-from ridgeline.measure.worker import Task, measure_task, run_request
+from ridgeline.measure.worker import Task, run_request
 from ridgeline.profile.processes import OnProgress
-from ridgeline.profile.profiling import need_cuda, profile
+from ridgeline.profile.profiling import profile
 from ridgeline.profile.request import Plan, ProfiledStep, Request, request_for_run
 from ridgeline.profile.step_kernels import AMOUNTS, doubt_ratios, sum_copies
 from ridgeline.provenance import collect
@@ -24,9 +23,7 @@ from ridgeline.records import (
     ProfileRequest,
     ProfileSummary,
     SelfTest,
-    WorkloadSpec,
 )
-from ridgeline.settings import Settings
 from ridgeline.signals import interrupts_later
 from ridgeline.store import MeasuredRun, ResultsFolder, Run
 from ridgeline.tracing import GRADIENTS, LOSS, OPTIMIZER
@@ -61,31 +58,6 @@ class ProfileResult:
             f"{launches:.0f} kernels, {format_time(kernel_s)} in a step of "
             f"{format_time(step_s)}; {self.run_id}"
         )
-
-
-def profile_named(
-    spec: WorkloadSpec, settings: Settings, results: ResultsFolder, options: Mapping[str, Any]
-) -> ProfileResult:
-    """Measure a step, then count it; both are stored."""
-    need_cuda(settings.backend)
-    Request(**options)  # an invalid option is refused before anything runs
-    results.check_writable()
-    task = Task(spec=spec, settings=settings)
-    measured = run_isolated(measure_task, task).value()
-    run_id = results.save_run(
-        f"run-{spec.model.rpartition('/')[2]}-bs{spec.batch_size}",
-        run_request(task),
-        measured.result,
-        collect(),
-        tables=measured.tables,
-        log=measured.log,
-    )
-    stored = profile_run(results, results.read_run(run_id), task, options)
-    assert stored is not None
-    kernels = results.read_table(stored.run_id, "kernels")
-    return ProfileResult(
-        run_id=stored.run_id, of_run=run_id, summary=stored.result, kernels=kernels
-    )  # fmt: skip
 
 
 def profile_run(

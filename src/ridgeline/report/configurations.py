@@ -21,8 +21,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ridgeline.findings import doubt_layers
 from ridgeline.report.study import Study
 from ridgeline.report.text import group_by, number, plain, records
-from ridgeline.report.views import STEP_SETTINGS
-from ridgeline.settings import LOADING, SYNTHETIC, SYNTHETIC_HOST, WORDS, Settings
+from ridgeline.settings import (
+    LOADING,
+    STEP_SETTINGS,
+    SYNTHETIC,
+    SYNTHETIC_HOST,
+    WORDS,
+    Settings,
+)
 from ridgeline.store import MeasuredRun
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from ridgeline.measure.statistics import is_disturbed
 from ridgeline.provenance import speed_variables
 from ridgeline.records import RunRequest
 from ridgeline.report.stored import read_table
-from ridgeline.settings import LOADING, MEASURING, Settings, option
+from ridgeline.settings import LOADING, STEP_SETTINGS, Settings, option
 from ridgeline.store import (
     IN_RESULTS,
     MeasuredRun,
@@ -51,12 +51,6 @@ NO_SETTINGS = (
 )  # fmt: skip
 SPLIT = ("data", "copy", "forward", "backward", "optimizer")
 USED = ("lr", "momentum", "weight_decay")  # of an optimizer, as they were used
-STEP_SETTINGS = tuple(  # settings of a step that have no other column: each is one of that name
-    f.name
-    for f in fields(Settings)
-    if f.name not in (*USED, *MEASURING, *LOADING, "backend", "precision", "optimizer", "compile",
-                      "data")
-)  # fmt: skip
 SUMMARY = ("median", "mean", "std", "min", "max")
 ENERGY_COLUMNS = ("energy_j_per_step", "energy_j_per_sample", "mean_power_w", "idle_power_w")
 PROCESS_COLUMNS = (
