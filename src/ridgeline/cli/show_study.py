@@ -11,7 +11,7 @@ from ridgeline.cli.tables import NOT_KNOWN, Grid, print_grid, print_text, to_rec
 from ridgeline.findings import saving, saving_basis
 from ridgeline.report.configurations import describe_differences, read_all_settings
 from ridgeline.report.study import BUSY
-from ridgeline.report.summary import floor_notes, summary
+from ridgeline.report.summary import floor_notes, write_headline
 from ridgeline.report.text import number
 from ridgeline.roofline.work import short_kernel
 from ridgeline.units import format_percent, format_time, si
@@ -187,13 +187,12 @@ def analysis_to_json(analysis: Analysis) -> dict[str, Any]:
 
 def show_analysis(analysis: Analysis, study: Study, *, quiet: bool) -> None:
     """How fast it could be, what holds it back, what to try; the report's path last."""
-    texts = summary(study)
-    for line in (*texts.headline, ""):
+    for line in (*write_headline(study), ""):
         print_text(line)
     print_steps(study)
-    if texts.findings:
+    if findings := study.top_findings().to_dict("records"):
         print_text("What to try first:")
-        for line in finding_lines(texts.findings):
+        for line in finding_lines(findings):
             print_text(line)
     print_flags(study)
     if not quiet:
@@ -202,7 +201,7 @@ def show_analysis(analysis: Analysis, study: Study, *, quiet: bool) -> None:
         print(analysis.outputs.page)
 
 
-def finding_lines(findings: Sequence[dict[str, Any]]) -> list[str]:
+def finding_lines(findings: Sequence[dict[Any, Any]]) -> list[str]:
     """A numbered line for each."""
     lines = []
     for place, row in enumerate(findings, start=1):

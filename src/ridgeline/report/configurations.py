@@ -16,19 +16,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from ridgeline.findings import doubt_layers
-from ridgeline.report.study import Study
 from ridgeline.report.text import group_by, number, plain, records
 from ridgeline.report.views import STEP_SETTINGS
 from ridgeline.settings import LOADING, SYNTHETIC, SYNTHETIC_HOST, WORDS, Settings
-from ridgeline.store import MeasuredRun
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Item = TypeVar("Item")
 
 # The settings are columns of study.runs. Those of a step are the fields of `Settings` that have no
 # other column there, so that a new one needs no word here.
@@ -77,12 +72,6 @@ def key(settings: Mapping[str, Any], *, but: Iterable[str] = ()) -> tuple[Any, .
     """A key that is equal for runs that agree in all settings `but` some."""
     left_out = set(but)
     return tuple(settings[name] for name in SETTINGS if name not in left_out)
-
-
-def number_configurations(every: Iterable[Mapping[str, Any]]) -> list[int]:
-    """For each of some settings the number of its configuration, by first appearance."""
-    numbers: dict[tuple[Any, ...], int] = {}
-    return [numbers.setdefault(key(one), len(numbers)) for one in every]
 
 
 def find_differing(
@@ -166,16 +155,6 @@ def describe_config(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimedLayer:
-    """A layer of a run, both directions as one."""
-
-    name: str
-    kind: str
-    bound: str | None  # what sets its floor
-    time_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """One configuration: its settings, the run that stands for it, and where its step is placed."""
 
@@ -184,7 +163,6 @@ class Case:
     run_ids: tuple[str, ...]
     step_times_s: tuple[float, ...]  # of each of its runs
     step: Mapping[str, Any] = field(default_factory=dict)  # a row of study.points; empty: no place
-    layers: Sequence[TimedLayer] = ()  # that were timed, if they add up to the step
     more: str = ""  # what distinguishes it from others that look the same
 
     @property
@@ -237,7 +215,7 @@ class Case:
 
     @property
     def samples_per_s(self) -> float:
-        return samples_per_s(self.run)
+        return float(self.run["samples_per_s"])
 
     @property
     def floor_s(self) -> float | None:
@@ -262,26 +240,30 @@ class Case:
         return str(self.step["provenance"]) if self.step else None
 
 
-def samples_per_step(run: Mapping[str, Any]) -> float:
-    """Of a row of study.runs; a step may be made of several batches."""
-    samples, steps = number(run.get("images_processed")), number(run.get("measured_iters"))
-    return samples / steps if samples and steps else float(run["batch_size"])
+def add_rates(runs: pd.DataFrame) -> pd.DataFrame:
+    """The table of runs with `samples_per_s` and its interval, which are those of the median step.
+
+    As efficiency is: a few slow steps do not move it. A step may be made of several batches.
+    """
+    if runs.empty:
+        return runs
+    per_step = (runs["images_processed"] / runs["measured_iters"]).fillna(runs["batch_size"])
+    times = runs.reindex(columns=["step_interval_low_s", "step_interval_high_s"]).astype(float)
+    return runs.assign(
+        samples_per_s=per_step / runs["step_median_s"],
+        samples_per_s_low=per_step / times["step_interval_high_s"],
+        samples_per_s_high=per_step / times["step_interval_low_s"],
+    )
 
 
-def samples_per_s(run: Mapping[str, Any]) -> float:
-    """Of the median step, as efficiency is: a few slow steps do not move it."""
-    return samples_per_step(run) / float(run["step_median_s"])
-
-
-def cases(study: Study) -> list[Case]:
-    """The configurations of a study, machine by machine in the order of the runs."""
-    if study.runs.empty:
+def find_cases(runs: pd.DataFrame, points: pd.DataFrame) -> list[Case]:
+    """The configurations of a study, machine by machine in the order of its runs."""
+    if runs.empty:
         return []
-    settings = read_all_settings(study.runs)
-    pairs = list(zip(settings, records(study.runs), strict=True))
+    settings = read_all_settings(runs)
+    pairs = list(zip(settings, records(runs), strict=True))
     groups = group_by(pairs, (key(one) for one in settings))
-    steps = read_steps(study.points)
-    layers = _timed_layers(study)
+    steps = _read_steps(points)
     every = []
     for same in groups.values():
         rows = [row for _, row in same]
@@ -295,45 +277,13 @@ def cases(study: Study) -> list[Case]:
                 run_ids=tuple(str(row["run_id"]) for row in rows),
                 step_times_s=tuple(float(row["step_median_s"]) for row in rows),
                 step=steps.get(run_id, {}),
-                layers=layers.get(run_id, ()),
             )
         )
     machines = list(dict.fromkeys(case.env for case in every))
     return sorted(_distinguish(every), key=lambda case: machines.index(case.env))
 
 
-def find_misfits(study: Study) -> set[str]:
-    """Runs whose layers do not add up to their step."""
-    return {run.run_id for run in study.raw_runs if not layers_add_up(run)}
-
-
-def layers_add_up(run: MeasuredRun) -> bool:
-    """Whether the layers of a run add up to its step, or on a GPU to its kernels."""
-    result = run.result
-    if result.layers is None or result.layers.sum_s is None:
-        return True
-    kernel_time_s = result.kernels.time_s if result.kernels else None
-    return not doubt_layers(result.layers.sum_s, result.step_time_s.median, kernel_time_s)
-
-
-def _timed_layers(study: Study) -> dict[str, list[TimedLayer]]:
-    """The timed layers of runs, where they explain the step; counters before counts."""
-    points = study.points
-    if points.empty:
-        return {}
-    timed = points[points["grain"].eq("layer") & points["phase"].eq("all") & points["time_s"].gt(0)]
-    timed = timed[~timed["run_id"].isin(find_misfits(study))]
-    timed = timed[["run_id", "layer", "kind", "bound", "time_s", "provenance"]]
-    timed = timed.sort_values("provenance", kind="stable").drop_duplicates(["run_id", "layer"])
-    layers = [
-        TimedLayer(name=str(row["layer"]), kind=str(plain(row["kind"]) or ""),
-                   bound=plain(row["bound"]), time_s=float(row["time_s"]))
-        for row in records(timed)
-    ]  # fmt: skip
-    return group_by(layers, map(str, timed["run_id"]))
-
-
-def read_steps(points: pd.DataFrame) -> dict[str, dict[str, Any]]:
+def _read_steps(points: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """Where each run's step is; by counters, where there are any, before counts."""
     if points.empty:
         return {}
@@ -380,10 +330,3 @@ def largest(every: Iterable[Case], *by: str) -> list[Case]:
     chosen = list(every)
     groups = group_by(chosen, (tuple(case.settings[name] for name in by) for case in chosen))
     return [max(group, key=lambda case: case.batch_size) for group in groups.values()]
-
-
-def short_names(study: Study) -> dict[str, str]:
-    """`R1`, `R2`, … for the runs of a study, in the order in which they were made."""
-    if study.runs.empty:
-        return {}
-    return {str(run_id): f"R{n}" for n, run_id in enumerate(study.runs["run_id"], start=1)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import count, groupby
 from os.path import relpath
 from pathlib import Path
@@ -19,27 +19,14 @@ from ridgeline.findings import NO_BOUND, OVERLAPS, SYSTEM
 from ridgeline.machine.describe import Description
 from ridgeline.records import BACKWARD, PHASES, Provenance
 from ridgeline.report import tables
-from ridgeline.report.configurations import (
-    NETWORK,
-    NO_DATA,
-    Case,
-    largest,
-)
+from ridgeline.report.configurations import NETWORK, NO_DATA, Case, largest
 from ridgeline.report.markup import Markdown, code_block, markdown
 from ridgeline.report.profiled import Profiled, describe_gap, describe_trust, profiled, programs
-from ridgeline.report.statements import (
-    FAILED,
-    HELD,
-    OPEN,
-    PARTLY,
-    Statement,
-    Verdict,
-    find_gaps,
-)
+from ridgeline.report.statements import OUTCOMES, Verdict
 from ridgeline.report.study import Study
 from ridgeline.report.summary import WORDS
 from ridgeline.report.tables import GIGA, MS, SHOWN, Column, compact, quantity, share, text
-from ridgeline.report.text import capped, counted, listed, number, plain, records
+from ridgeline.report.text import capped, counted, group_by, listed, number, plain, records
 from ridgeline.report.views import environment_text
 from ridgeline.roofline.causes import CAUSES
 from ridgeline.roofline.roofs import LEVELS, work_unit
@@ -57,6 +44,7 @@ CASE = (text("run"), text("env", "machine"), text("configuration"))
 MATRIX = ("machine", "model", "mode", "precision", "settings", "batch sizes", "runs")
 PHASE_COLUMNS = ("model", "mode", "precision", "batch", "settings")
 SPLIT = ("data", "copy", "forward", "backward", "optimizer")
+FLOORS = ("compute_s", "dram_s", "l3_s", "l2_s", "l1_s")  # of work: all but launches
 GAPS = {
     "step_s": "step", "floor_s": "floor of the work", "kernels_s": "kernels beyond it",
     "waiting_s": "device idle", "rest_s": "above the floor", "data_s": "of it data",
@@ -70,37 +58,14 @@ CONDITIONS = (
     quantity("memory_clock_hz", "memory clock (MHz)", 1e6),
     quantity("temperature_c", "temperature (°C)"), text("throttle_reasons", "held down by"),
 )  # fmt: skip
-FIGURE_SECTIONS = {"throughput": "measurement", "runtime": "measurement", "training": "analysis",
-                   "batch": "analysis"}  # fmt: skip
+FIGURE_SECTIONS = {"throughput": "measurement", "runtime": "measurement"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Material:
-    """All that the sections are written from."""
-
-    study: Study
-    cases: Sequence[Case]
-    names: dict[str, str]  # R1, R2, … by run id
-    statements: Sequence[Statement]
-    verdicts: Sequence[Verdict]
-
-    @property
-    def envs(self) -> list[str]:
-        return list(dict.fromkeys(case.env for case in self.cases))
-
-    @property
-    def models(self) -> list[str]:
-        return list(dict.fromkeys(case.model for case in self.cases))
-
-    @property
-    def titles(self) -> dict[str, str]:
-        return {run_id: case.title for case in self.cases for run_id in case.run_ids}
-
-    def cite(self, run_ids: Iterable[str]) -> str:
-        """`R1, R3–R5`: the runs that a statement is about."""
-        numbers = sorted(int(self.names[run_id][1:]) for run_id in set(run_ids) & set(self.names))
-        spans = groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
-        return ", ".join(_cite_span([f"R{n}" for _, n in span]) for _, span in spans)
+def cite(study: Study, run_ids: Iterable[str]) -> str:
+    """`R1, R3–R5`: the runs that a statement is about."""
+    numbers = sorted(int(study.names[run_id][1:]) for run_id in set(run_ids) & set(study.names))
+    spans = groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
+    return ", ".join(_cite_span([f"R{n}" for _, n in span]) for _, span in spans)
 
 
 def _cite_span(names: Sequence[str]) -> str:
@@ -125,25 +90,26 @@ def _has_values(content: pd.DataFrame, column: Column) -> bool:
 # ---------------------------------------------------------------- abstract and design
 
 
-def abstract_values(material: Material) -> dict[str, Any]:
+def abstract_values(study: Study) -> dict[str, Any]:
     """The study in a paragraph."""
-    runs = material.study.runs
-    outcomes = []
-    for outcome in (HELD, PARTLY, FAILED, OPEN):
-        names = [verdict.name for verdict in material.verdicts if verdict.outcome == outcome]
-        outcomes += [f"{listed(names)} {outcome}"] if names else []
+    runs, envs = study.runs, dict.fromkeys(case.env for case in study.cases)
     return {
         "runs": len(runs),
-        "models": material.models,
-        "reached": [_find_reached(material, env) for env in material.envs],
-        "outcomes": outcomes,
+        "models": list(dict.fromkeys(case.model for case in study.cases)),
+        "reached": [_find_reached(study, env) for env in envs],
         "warned": int(runs["warnings"].fillna(0).gt(0).sum()) if "warnings" in runs else 0,
     }
 
 
-def _find_reached(material: Material, env: str) -> dict[str, Any]:
+def list_outcomes(verdicts: Sequence[Verdict]) -> list[str]:
+    """`H1 and H3 held`, `H2 cannot be decided here`."""
+    names = group_by((one.name for one in verdicts), (one.outcome for one in verdicts))
+    return [f"{listed(names[outcome])} {outcome}" for outcome in OUTCOMES if outcome in names]
+
+
+def _find_reached(study: Study, env: str) -> dict[str, Any]:
     """How near the steps of one machine are to their floors, and what sets these."""
-    placed = [case for case in material.cases if case.env == env and case.efficiency]
+    placed = [case for case in study.cases if case.env == env and case.efficiency]
     bounds = [case.bound or "" for case in placed]
     common = max(dict.fromkeys(bounds), key=bounds.count, default="")
     return {
@@ -154,24 +120,23 @@ def _find_reached(material: Material, env: str) -> dict[str, Any]:
     }
 
 
-def design_values(material: Material) -> dict[str, Any]:
+def design_values(study: Study) -> dict[str, Any]:
     """Machines, as far as a passport describes them, and the matrix of configurations."""
-    study = material.study
     return {
         "machines": [
             (machine.roofs, study.device_label(machine),
              machine.passport.description if machine.passport else Description())
             for machine in study.machines
         ],
-        "matrix": table(_matrix(material), [text(name) for name in MATRIX]),
+        "matrix": table(_matrix(study), [text(name) for name in MATRIX]),
     }  # fmt: skip
 
 
-def _matrix(material: Material) -> pd.DataFrame:
+def _matrix(study: Study) -> pd.DataFrame:
     import pandas as pd
 
     sizes: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for case in material.cases:
+    for case in study.cases:
         same = (case.env, case.model, case.mode, case.precision, ", ".join(case.extras))
         sizes[same] += [case.batch_size] * len(case.run_ids)
     rows = [(*same, ", ".join(map(str, sorted(set(mine)))), len(mine))
@@ -182,22 +147,22 @@ def _matrix(material: Material) -> pd.DataFrame:
 # ---------------------------------------------------------------- counts and measurements
 
 
-def complexity_values(material: Material) -> dict[str, Any]:
+def complexity_values(study: Study) -> dict[str, Any]:
     """What the steps must do."""
     return {
-        "counts": table(tables.complexity_table(material.study), SHOWN["complexity"]),
-        "phases": _phase_table(material),
+        "counts": table(tables.complexity_table(study), SHOWN["complexity"]),
+        "phases": _phase_table(study),
     }
 
 
-def _phase_table(material: Material) -> Markdown:
+def _phase_table(study: Study) -> Markdown:
     """FLOPs by phase, of each network at its largest batch."""
     import pandas as pd
 
-    points = material.study.points
+    points = study.points
     points = points[points["grain"].eq("phase") & points["provenance"].eq("static")]
     by_phase = points.pivot_table("flops", "run_id", "phase").reindex(columns=list(PHASES))
-    chosen = largest(material.cases, *NETWORK, "mode", "precision")
+    chosen = largest(study.cases, *NETWORK, "mode", "precision")
     rows = [
         {"run_id": case.run_id, "model": case.model, "mode": case.mode, "batch": case.batch_size,
          "precision": case.precision, "settings": ", ".join(case.extras)}
@@ -213,9 +178,9 @@ def _phase_table(material: Material) -> Markdown:
     )
 
 
-def measurement_values(material: Material) -> dict[str, Any]:
+def measurement_values(study: Study) -> dict[str, Any]:
     """What was measured, run by run."""
-    runs = tables.runs_table(material.study, material.cases)
+    runs = tables.name_runs(study, study.runs)
     if runs.empty:
         return {"runs": ""}
     times = runs.reindex(columns=["forward_s", "backward_s"]).astype(float)
@@ -223,9 +188,12 @@ def measurement_values(material: Material) -> dict[str, Any]:
     metered = [column.name for column in CONDITIONS if column.name in runs]
     known = runs[runs[metered].replace("", None).notna().any(axis=1)]
     warnings = [
-        (material.names[run.run_id], "; ".join(w.partition("; ")[0] for w in run.result.warnings))
-        for run in material.study.raw_runs
-        if run.result.warnings and run.run_id in material.names
+        (
+            study.names[run.run_id],
+            "; ".join(w.partition("; ")[0] for w in run.result.warnings),
+        )
+        for run in study.raw_runs
+        if run.result.warnings and run.run_id in study.names
     ]
     return {
         "runs": table(runs, compact(SHOWN["runs"])),
@@ -240,14 +208,13 @@ def measurement_values(material: Material) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def roofline_values(material: Material) -> dict[str, Any]:
+def roofline_values(study: Study) -> dict[str, Any]:
     """Roofs, points and what to fix first, in the order of the page and of the terminal."""
-    study, cases = material.study, material.cases
-    points = tables.points_table(study, cases, scopes=("step", "phase"))
+    points = tables.points_table(study, scopes=("step", "phase"))
     timed = points[points["grain"].eq("phase") & points["time_s"].notna()]
-    timed = timed[timed["run_id"].isin([case.run_id for case in cases])]
+    timed = timed[timed["run_id"].isin([case.run_id for case in study.cases])]
     columns = compact(SHOWN["roofline_points"])
-    findings = tables.for_people("findings", tables.findings_table(study, cases))
+    findings = tables.for_people("findings", tables.findings_table(study))
     first = findings.head(MOST_FINDINGS)
     return {
         "ceilings": table(tables.ceilings_table(study), SHOWN["ceilings"]),
@@ -263,21 +230,19 @@ def roofline_values(material: Material) -> dict[str, Any]:
 # ---------------------------------------------------------------- what the hardware did
 
 
-def executed_values(material: Material) -> dict[str, Any]:
+def executed_values(study: Study) -> dict[str, Any]:
     """Totals, phases, layers and kernels of each profiled run; captures from elsewhere."""
-    study = material.study
     profiles = profiled(study)
-    titles = material.titles
-    named = {one.run_id: f"{material.names.get(one.run_id)}, {titles.get(one.run_id)}"
+    named = {one.run_id: f"{study.names[one.run_id]}, {study.case_of[one.run_id].title}"
              for one in profiles}  # fmt: skip
     captures = [column for column in SHOWN["captures"] if column.name != "files"]
     return {
-        "totals": _totals_table(material, profiles),
+        "totals": _totals_table(study, profiles),
         "profiles": [(named[one.run_id], _join_notes(one, one.warnings)) for one in profiles],
-        **_differences(material),
+        **_differences(study),
         "captures": table(study.captures, captures),
         "capture_notes": list(_capture_notes(study)),
-        "kernels": _longest_kernels(material, profiles),
+        "kernels": _longest_kernels(study, profiles),
         "most_kernels": MOST_KERNELS,
     }
 
@@ -297,15 +262,14 @@ def _capture_notes(study: Study) -> Iterator[tuple[str, str]]:
             yield str(label), ". ".join(notes)
 
 
-def _totals_table(material: Material, profiles: Sequence[Profiled]) -> Markdown:
+def _totals_table(study: Study, profiles: Sequence[Profiled]) -> Markdown:
     import pandas as pd
 
-    titles = material.titles
     rows = [
         {
             **asdict(one),
-            "run": material.names.get(one.run_id),
-            "configuration": titles.get(one.run_id),
+            "run": study.names[one.run_id],
+            "configuration": study.case_of[one.run_id].title,
             "gap": None if one.gap_s is None else one.gap_s / one.step_time_s,
             **one.flops_by_roof,
         }
@@ -322,9 +286,9 @@ def _totals_table(material: Material, profiles: Sequence[Profiled]) -> Markdown:
     )  # fmt: skip
 
 
-def _differences(material: Material) -> dict[str, Any]:
+def _differences(study: Study) -> dict[str, Any]:
     """Model beside executed work of steps and phases."""
-    rows = tables.reconcile_table(material.study, material.cases)
+    rows = tables.reconcile_table(study)
     if rows.empty:
         return {"coarse": ""}
     coarse = rows[rows["grain"].isin(["step", "phase"])]
@@ -335,13 +299,13 @@ def _differences(material: Material) -> dict[str, Any]:
     }
 
 
-def _longest_kernels(material: Material, profiles: Sequence[Profiled]) -> Markdown:
+def _longest_kernels(study: Study, profiles: Sequence[Profiled]) -> Markdown:
     """The kernels of the slowest profiled run, and of each capture."""
-    kernels = tables.kernels_table(material.study, material.cases)
+    kernels = tables.kernels_table(study)
     if kernels.empty:
         return Markdown()
     slowest = max(profiles, key=lambda one: one.step_time_s).run_id if profiles else None
-    captures = material.study.captures
+    captures = study.captures
     captured = () if captures.empty else captures["run_id"]
     shown = kernels[kernels["run_id"].isin([slowest, *captured])]
     return table(shown.groupby("run_id", sort=False).head(MOST_KERNELS), SHOWN["kernels"])
@@ -350,30 +314,50 @@ def _longest_kernels(material: Material, profiles: Sequence[Profiled]) -> Markdo
 # ---------------------------------------------------------------- analysis and limitations
 
 
-def analysis_values(material: Material) -> dict[str, Any]:
-    """The gap as a table, the hypotheses."""
+def analysis_values(study: Study) -> dict[str, Any]:
+    """Each step taken apart."""
     import pandas as pd
 
-    rows = [
-        {
-            "run": material.names.get(gap.case.run_id),
-            "env": gap.case.env,
-            "configuration": gap.case.title,
-            "step_s": gap.case.step_s,
-            **{name: getattr(gap, name) for name in GAPS if name != "step_s"},
-        }
-        for gap in find_gaps(material.cases)
-    ]
+    gaps = pd.DataFrame([gap for case in study.cases if (gap := find_gap(case)) is not None])
     columns = [quantity(name, f"{header} (ms)", MS) for name, header in GAPS.items()]
     return {
-        "far_from_floor": sum((case.efficiency or 1) < LOW_EFFICIENCY for case in material.cases),
-        "gaps": table(pd.DataFrame(rows), [*CASE, *columns]),
-    }  # fmt: skip
+        "far_from_floor": sum((case.efficiency or 1) < LOW_EFFICIENCY for case in study.cases),
+        "gaps": table(tables.name_runs(study, gaps), [*CASE, *columns]),
+    }
 
 
-def limit_values(material: Material) -> dict[str, Any]:
+def find_gap(case: Case) -> dict[str, Any] | None:
+    """A step taken apart: floor, kernels and waiting (or floor and rest) add up to it.
+
+    floor_s    of the work alone: arithmetic and bytes, without launches
+    kernels_s  what the kernels take beyond that; None: not known
+    waiting_s  in which the GPU is idle
+    rest_s     where kernels were not timed: all above the floor
+    data_s     waiting for a batch, and copying it
+    """
+    terms = [value for name in FLOORS if (value := number(case.step.get(name))) is not None]
+    if not terms or max(terms) <= 0:
+        return None
+    step_s, kernel_s = case.step_s, number(case.run.get("kernel_time_s"))
+    busy_s = None if kernel_s is None else min(kernel_s, step_s)
+    floor_s = min(max(terms), step_s if busy_s is None else busy_s)
+    data = [s for name in ("data_s", "copy_s") if (s := number(case.run.get(name))) is not None]
+    return {
+        "run_id": case.run_id,
+        "env": case.env,
+        "step_s": step_s,
+        "floor_s": floor_s,
+        "kernels_s": None if busy_s is None else busy_s - floor_s,
+        "waiting_s": None if busy_s is None else step_s - busy_s,
+        "rest_s": step_s - floor_s if busy_s is None else None,
+        "data_s": sum(data) if data else None,
+        "optimizer_s": number(case.run.get("optimizer_s")),
+    }
+
+
+def limit_values(study: Study) -> dict[str, Any]:
     """What was not measured, and what is known less well than it looks."""
-    study, cases = material.study, material.cases
+    cases = study.cases
     points, runs = study.points, study.runs
     has_counters = (points["provenance"].eq("counter") & points["flops"].notna()).any()
     coverage = [float(share) for share in runs["coverage"].dropna()] if "coverage" in runs else []
@@ -393,47 +377,46 @@ def limit_values(material: Material) -> dict[str, Any]:
 # ---------------------------------------------------------------- appendix and figures
 
 
-def appendix_values(material: Material) -> dict[str, Any]:
+def appendix_values(study: Study) -> dict[str, Any]:
     """Every command, every version."""
-    study = material.study
     made = {run.run_id: (run.request.label, run.made.time) for run in study.raw_runs}
-    commands = "\n".join(_commands(material))
+    commands = "\n".join(_commands(study))
     return {
         "commands": Markdown(code_block(commands, "sh") if commands else ""),
         "runs": [(name, run_id, *made.get(run_id, ("", "")))
-                 for run_id, name in material.names.items()],
+                 for run_id, name in study.names.items()],
         "captures": table(study.captures, [
             text("label", "capture"), text("files", "file or program"),
             text("device_name", "device"), text("timestamp", "time"), text("run_id", "stored as"),
         ]),
-        "versions": _versions(material),
+        "versions": _versions(study),
     }  # fmt: skip
 
 
-def _commands(material: Material) -> Iterator[str]:
+def _commands(study: Study) -> Iterator[str]:
     """The commands, each with what it made."""
     by_command: dict[str, list[str]] = defaultdict(list)
-    for machine in material.study.machines:
+    for machine in study.machines:
         made_by = machine.passport.provenance.command if machine.passport else ()
         if made_by:
             by_command[shlex.join(made_by)].append(f"roofs of {machine.env}")
-    for run in material.study.raw_runs:
-        if run.made.command and run.run_id in material.names:
+    for run in study.raw_runs:
+        if run.made.command and run.run_id in study.names:
             variables = environment_text(run.made.environment)
             words = f"{variables} {shlex.join(run.made.command)}".strip()
-            by_command[words].append(material.names[run.run_id])
-    for row in records(material.study.captures):
+            by_command[words].append(study.names[run.run_id])
+    for row in records(study.captures):
         by_command[str(row["command"])].append(str(row["label"]))
     for command, names in by_command.items():
         yield f"# {' '.join(', '.join(names).split())}\n{command}"
 
 
-def _versions(material: Material) -> list[tuple[str, tuple[str, ...]]]:
+def _versions(study: Study) -> list[tuple[str, tuple[str, ...]]]:
     """What runs were made with, one row for each set of versions."""
     runs = defaultdict(list)
-    for run in material.study.raw_runs:
+    for run in study.raw_runs:
         runs[_list_versions(run.made)].append(run.run_id)
-    rows = [(material.cite(run_ids), versions) for versions, run_ids in runs.items()]
+    rows = [(cite(study, run_ids), versions) for versions, run_ids in runs.items()]
     return rows if any(any(versions) for _, versions in rows) else []
 
 
@@ -448,7 +431,7 @@ def _list_versions(made: Provenance) -> tuple[str, ...]:
 
 def arrange_figures(figures: Sequence[Figure], folder: Path) -> dict[str, Markdown]:
     """The figures of each section, numbered through the report."""
-    sections: dict[str, list[Figure]] = {"measurement": [], "roofline": [], "analysis": []}
+    sections: dict[str, list[Figure]] = {"measurement": [], "roofline": []}
     for figure in figures:
         sections[FIGURE_SECTIONS.get(figure.kind, "roofline")].append(figure)
     n = count(1)
@@ -465,7 +448,7 @@ def _show_figure(figure: Figure, n: int, folder: Path) -> str:
     return f"![{title}]({path})\n\n*Figure {n}.* **{title}.** {markdown(figure.caption)}"
 
 
-VALUES: dict[str, Callable[[Material], dict[str, Any]]] = {  # of the sections, by their names there
+VALUES: dict[str, Callable[[Study], dict[str, Any]]] = {  # of the sections, by their names there
     "abstract": abstract_values, "design": design_values, "complexity": complexity_values,
     "measurement": measurement_values, "roofline": roofline_values, "executed": executed_values,
     "analysis": analysis_values, "limits": limit_values, "appendix": appendix_values,

@@ -14,14 +14,16 @@ problems     what could not be read or joined, in words
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.findings import COLUMNS as FINDING_COLUMNS
 from ridgeline.findings import Setting, find_rows
 from ridgeline.records import CountSummary, KernelTime, MovedBytes
+from ridgeline.report.configurations import Case, add_rates, find_cases
 from ridgeline.report.executed import (
     captures_table,
     run_kernels,
@@ -74,7 +76,7 @@ GRAPH_MODES = ("reduce-overhead", "max-autotune")  # of the compiler
 Points = list[tuple[MeasuredStep, Roofs, "pd.DataFrame"]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots: what is derived is found once
 class Study:
     """What is stored, joined."""
 
@@ -103,7 +105,23 @@ class Study:
         is_here = len(self.runs) and self.runs["env"].eq(machine.env).any()
         return machine.roofs.device if machine.passport is not None or is_here else ""
 
-    @property
+    @cached_property
+    def cases(self) -> tuple[Case, ...]:
+        """The configurations, each with the run that stands for its repeats."""
+        return tuple(find_cases(self.runs, self.points))
+
+    @cached_property
+    def case_of(self) -> dict[str, Case]:
+        """The configuration of each run."""
+        return {run_id: case for case in self.cases for run_id in case.run_ids}
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """`R1`, `R2`, … for the runs, in the order in which they were made."""
+        run_ids = map(str, self.runs.get("run_id", ()))
+        return {run_id: f"R{n}" for n, run_id in enumerate(run_ids, start=1)}
+
+    @cached_property
     def every_point(self) -> pd.DataFrame:
         """The points of runs and of captures."""
         import pandas as pd
@@ -130,14 +148,13 @@ class Study:
             texts.append("; ".join(filter(None, (busy.get(run_id), bases.get(env), *counters))))
         return texts
 
-    def top_findings(self, most: int = 3, run_ids: Collection[str] | None = None) -> pd.DataFrame:
-        """The largest headrooms of all runs, or of some, by their time.
+    def top_findings(self, most: int = 3) -> pd.DataFrame:
+        """The largest headrooms by their time, of the runs that stand for their configurations.
 
         A layer of a model, or its waiting for the host, appears once.
         """
         ranked = self.findings.sort_values("headroom_s", ascending=False)
-        if run_ids is not None:
-            ranked = ranked[ranked["run_id"].isin(run_ids)]
+        ranked = ranked[ranked["run_id"].isin([case.run_id for case in self.cases])]
         return ranked[~(ranked["model"] + "\n" + ranked["layer"]).duplicated()].head(most)
 
 
@@ -371,7 +388,7 @@ class _Reader:
         totals = pd.DataFrame([_totals(run, self._counts.get(run_key(run))) for run in runs])
         table = table.merge(totals, on="run_id", how="left")
         table["flag"] = find_energy_flags(table)
-        return table
+        return add_rates(table)
 
 
 # ---------------------------------------------------------------- one run, as roofline takes it

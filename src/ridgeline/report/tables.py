@@ -22,13 +22,9 @@ from ridgeline.findings import NO_BOUND, OVERLAPS, SYSTEM
 from ridgeline.machine.passport import ONE_CORE
 from ridgeline.report.configurations import (
     WORK,
-    Case,
-    cases,
     describe_settings,
     find_differing_each,
-    find_misfits,
     read_all_settings,
-    short_names,
 )
 from ridgeline.report.markup import MISSING, latex_table, markdown, markdown_table
 from ridgeline.report.study import Machine, Study
@@ -182,78 +178,52 @@ CAPTIONS = {
 
 def tables(study: Study) -> dict[str, pd.DataFrame]:
     """All tables, with every column they have."""
-    every = cases(study)
-    points = points_table(study, every)
+    points = points_table(study)
     return {
-        "runs": runs_table(study, every),
+        "runs": name_runs(study, study.runs),
         "complexity": complexity_table(study),
         "roofline_points": points[points["grain"].isin(["step", "capture", "phase"])],
         "layers": points[points["grain"].eq("layer")],
-        "reconcile": reconcile_table(study, every),
-        "kernels": kernels_table(study, every),
+        "reconcile": reconcile_table(study),
+        "kernels": kernels_table(study),
         "captures": study.captures,
         "ceilings": ceilings_table(study),
-        "findings": findings_table(study, every),
+        "findings": findings_table(study),
     }
 
 
-def reconcile_table(study: Study, every: Sequence[Case] | None = None) -> pd.DataFrame:
+def reconcile_table(study: Study) -> pd.DataFrame:
     """study.reconciled with the short name and the model of each run."""
-    table = _name_runs(study, study.reconciled, every)
+    table = name_runs(study, study.reconciled)
     models = {run.run_id: run.request.model for run in study.raw_runs}
     table.insert(2, "model", [models.get(run_id) for run_id in table.get("run_id", ())])
     return table
 
 
-def kernels_table(study: Study, every: Sequence[Case] | None = None) -> pd.DataFrame:
+def kernels_table(study: Study) -> pd.DataFrame:
     """study.kernels with the short name of each run, or the label of a capture."""
-    table = _name_runs(study, study.kernels, every)
+    table = name_runs(study, study.kernels)
     if len(table) and len(study.captures):
         labels = table["run_id"].map(study.captures.set_index("run_id")["label"])
         table["run"] = labels.where(labels.notna(), table["run"])
     return table
 
 
-def _name_runs(study: Study, table: pd.DataFrame, every: Sequence[Case] | None) -> pd.DataFrame:
-    """With `run`, the short name of its run, its `configuration`, and unusual `settings`.
-
-    `every` are the cases of the study, if the caller has them.
-    """
+def name_runs(study: Study, table: pd.DataFrame) -> pd.DataFrame:
+    """With `run`, the short name of its run, its `configuration`, and unusual `settings`."""
     new = table.drop(columns="settings", errors="ignore")
     ids = [str(run_id) for run_id in new.get("run_id", ())]
-    names = short_names(study)
-    known = cases(study) if every is None else every
-    by_run = {run_id: case for case in known for run_id in case.run_ids}
-    settings = {run_id: ", ".join(case.extras) for run_id, case in by_run.items()}
-    new.insert(0, "run", [names.get(run_id) for run_id in ids])
-    new.insert(1, "settings", [settings.get(run_id) for run_id in ids])
-    titles = {run_id: case.title for run_id, case in by_run.items()}
-    new["configuration"] = [titles.get(run_id) for run_id in ids]
+    cases = [study.case_of.get(run_id) for run_id in ids]
+    new.insert(0, "run", [study.names.get(run_id) for run_id in ids])
+    new.insert(1, "settings", [", ".join(case.extras) if case else None for case in cases])
+    new["configuration"] = [case.title if case else None for case in cases]
     return new
 
 
-def runs_table(study: Study, every: Sequence[Case] | None = None) -> pd.DataFrame:
-    """study.runs with `samples_per_s` and its interval, which are those of the median step."""
-    runs = _name_runs(study, study.runs, every)
-    if len(runs):
-        per_step = runs["images_processed"] / runs["measured_iters"]
-        times = runs.reindex(columns=["step_interval_low_s", "step_interval_high_s"]).astype(float)
-        runs["samples_per_s"] = per_step / runs["step_median_s"]
-        runs["samples_per_s_low"] = per_step / times["step_interval_high_s"]
-        runs["samples_per_s_high"] = per_step / times["step_interval_low_s"]
-    return runs
-
-
-def findings_table(study: Study, every: Sequence[Case] | None = None) -> pd.DataFrame:
-    """study.findings with two columns.
-
-    is_trusted  whether the layers of its run add up to its step
-    rank        its rank among those to begin with, the same as on the page; none for the others
-    """
-    table = _name_runs(study, study.findings, every)
-    table["is_trusted"] = ~table["run_id"].isin(find_misfits(study))
-    shown = {case.run_id for case in (cases(study) if every is None else every)}
-    top = study.top_findings(len(table), shown)
+def findings_table(study: Study) -> pd.DataFrame:
+    """study.findings with `rank`: among those to begin with, as on the page; none for others."""
+    table = name_runs(study, study.findings)
+    top = study.top_findings(len(table))
     rank = {index: n for n, index in enumerate(top.index, start=1)}
     table["rank"] = [rank.get(index) for index in table.index]
     return table
@@ -284,15 +254,10 @@ def complexity_table(study: Study) -> pd.DataFrame:
     return shown
 
 
-def points_table(
-    study: Study,
-    every: Sequence[Case] | None = None,
-    *,
-    scopes: Sequence[str] = SCOPES,
-) -> pd.DataFrame:
+def points_table(study: Study, *, scopes: Sequence[str] = SCOPES) -> pd.DataFrame:
     """Points of some scopes, in the order of these, with the columns of their runs."""
     points = study.every_point
-    points = _name_runs(study, points[points["grain"].isin(scopes)], every)
+    points = name_runs(study, points[points["grain"].isin(scopes)])
     points["piece"] = points["name"].mask(points["grain"].eq("step"), "step")
     rank = {scope: n for n, scope in enumerate(SCOPES)}
     order = points["grain"].map(rank).argsort(kind="stable")

@@ -33,6 +33,7 @@ from ridgeline.report.figures.views import (
     describe_undrawn,
     filter_drawable,
     name_colours,
+    name_modes,
     select_steps,
     short_name,
     shorten_name,
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SUM_OF_KERNELS = "The time of a capture is the sum of its kernels' times."
-MODES = {"train": "training", "infer": "inference"}
-MODE_LINES = {"train": "-", "infer": (0, (4, 1.5))}
-MOST_TRAJECTORIES = 10
 MOST_MACHINES = 7
 MACHINES_HEADING = "Steps under the roofs of several machines"
 MOST_NAMED = 8  # layers or kernels
@@ -56,8 +54,6 @@ MOST_DRAWN = 1_000  # layers or kernels in one picture
 SMALLEST_PT, LARGEST_PT = 3.0, 11.0
 LEVEL_MARKS = {"dram": "o", "l3": "s", "l2": "D", "l1": "^"}
 MOST_STEPS = 6  # with their levels
-PHASE_MARKS = {"forward": ">", "backward": "<", "optimizer": "s"}
-MOST_TRAINED = 5  # steps with their phases
 
 
 def draw_view(
@@ -102,7 +98,7 @@ def draw_steps(view: MachineView) -> Drawing | None:
         (name_colours(points), legend_lines(colour)),
         ("precision", legend_precisions(points["precision"])),
     ]
-    modes = listed(word for mode, word in MODES.items() if points["mode"].eq(mode).any())
+    modes = name_modes(points)
     kinds = [f"{modes} steps"] if modes else []
     heading = f"{view.device}: {listed([*kinds, *(['captures'] if is_capture.any() else [])])}"
     return draw_view(view, heading, points, marks, groups, count_steps(points, "configuration"),
@@ -114,43 +110,6 @@ def find_repeat_ranges(view: MachineView) -> dict[Any, tuple[float, float]]:
     steps = view.points[view.points["grain"].isin(["step", CAPTURE])]
     rates = steps.groupby(["configuration", "provenance"])["attained_flops_per_s"]
     return {key: (float(rate.min()), float(rate.max())) for key, rate in rates}
-
-
-def draw_trajectories(view: MachineView) -> Drawing | None:
-    """A line through the batches of each setting that ran with at least two."""
-    points = filter_drawable(select_steps(view))
-    lines = points.groupby(["line", "provenance"], sort=False)
-    points = points[lines["batch_size"].transform("nunique").gt(1)]
-    if points.empty or not view.roofs.is_known:
-        return None
-    every = [one.sort_values("batch_size")
-             for _, one in points.groupby(["line", "provenance"], sort=False)]  # fmt: skip
-    shown = sorted(every, key=lambda one: -len(one))[:MOST_TRAJECTORIES]
-    points = points.loc[[index for one in shown for index in one.index]]
-    colour = view.colours_of(points["model"])
-    marks, curves = [], []
-    for one in shown:
-        first = one.iloc[0]
-        mine = [
-            make_mark(point, colour=colour[first["model"]], x_range=None,
-                      marker=precision_mark(first["precision"]), text=f"{point['batch_size']:.0f}")
-            for _, point in one.iterrows()
-        ]  # fmt: skip
-        marks += mine
-        curves.append(Curve(
-            xs=[mark.x for mark in mine], ys=[mark.y for mark in mine],
-            looks={"color": colour[first["model"]], "linewidth": 1.4, "zorder": 3.5,
-                   "linestyle": MODE_LINES.get(first["mode"], "-")},
-        ))  # fmt: skip
-    groups = [
-        ("model", legend_lines(colour)),
-        ("precision", legend_precisions(points["precision"])),
-        ("line", [(sample(line=MODE_LINES.get(mode, "-")), f"{mode}; number: batch")
-                  for mode in dict.fromkeys(points["mode"])]),
-    ]  # fmt: skip
-    return draw_view(view, f"{view.device}: steps as the batch grows", points, marks, groups,
-                     f"{counted(len(shown), 'setting')} with growing batch", curves=curves,
-                     most=len(marks))  # fmt: skip
 
 
 def draw_machines(views: Sequence[MachineView]) -> Drawing | None:
@@ -292,37 +251,3 @@ def _mark_levels(point: Any, intensities: dict[str, float], colour: str, name: s
                 flag=mark.flag if level == nearest else "", text=name if level == nearest else "")
         for level, intensity in intensities.items()
     ]  # fmt: skip
-
-
-# ---------------------------------------------------------------- phases of training
-
-
-def draw_phases(view: MachineView) -> Drawing | None:
-    """Of each network and precision, the phases of its largest batch."""
-    points = view.points[view.points["is_chosen"] & view.points["mode"].eq("train")]
-    points = points[points["grain"].eq("phase") & points["phase"].isin(PHASE_MARKS)]
-    points = points[points["configuration"].isin(_find_largest_batches(points))]
-    timed = filter_drawable(points)
-    if timed.empty or not view.roofs.is_known:
-        return None
-    has_several = points["precision"].nunique() > 1
-    names = {index: short_name(row, with_precision=has_several) for index, row in points.iterrows()}
-    colour = colours(names[index] for index in timed.index)
-    marks = [
-        make_mark(point, colour=colour[names[index]], marker=PHASE_MARKS[point["phase"]],
-                  text=names[index] if point["phase"] == "backward" else "")
-        for index, point in timed.iterrows()
-    ]  # fmt: skip
-    phases = {name: m for name, m in PHASE_MARKS.items() if name in set(timed["phase"])}
-    groups = [("step", legend_lines(colour)), ("phase", legend_marks(phases))]
-    return draw_view(view, f"{view.device}: the phases of training", timed, marks, groups,
-                      f"The phases of {count_steps(timed, 'training step')}")  # fmt: skip
-
-
-def _find_largest_batches(points: pd.DataFrame) -> list[Any]:
-    """Configurations, the largest batch of each network and precision; the slowest of them."""
-    by = ["network", "precision", "batch_size", "configuration"]
-    steps = points[points["time_s"].notna()].groupby(by)["time_s"].sum().reset_index()
-    steps = steps.sort_values(["batch_size", "time_s"], ascending=False)
-    largest = steps.drop_duplicates(["network", "precision"]).sort_values("time_s")
-    return list(largest["configuration"][-MOST_TRAINED:])

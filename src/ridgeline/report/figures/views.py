@@ -8,17 +8,6 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.configurations import (
-    ENVIRONMENT,
-    NETWORK,
-    PLACE,
-    SETTINGS,
-    describe_settings,
-    find_differing_each,
-    key,
-    number_configurations,
-    read_all_settings,
-)
 from ridgeline.report.figures.style import COLOURS, colours
 from ridgeline.report.study import Machine, Study
 from ridgeline.report.text import counted, listed
@@ -29,9 +18,8 @@ from ridgeline.units import format_percent, format_time, si
 if TYPE_CHECKING:
     import pandas as pd
 
-NAMED = ("model", "precision", "batch_size")  # colour, mark and number tell these apart
-FURTHER = tuple(name for name in SETTINGS if name not in (*NAMED, *PLACE))
-RUN_COLUMNS = ("configuration", "is_chosen", "network", "variant", "line", "setting")
+RUN_COLUMNS = ("configuration", "is_chosen", "variant")
+MODES = {"train": "training", "infer": "inference"}
 ROOF_SOURCES = {
     "measured": "roofs as measured",
     "one core": "roofs of one core, as measured",
@@ -99,7 +87,7 @@ class MachineView:
 
 def list_views(study: Study) -> list[MachineView]:
     """One for each machine, also for two devices of one host."""
-    everywhere = add_configurations(study.runs)
+    everywhere = add_configurations(study)
     points = _join_points(study.every_point, everywhere)
     known = colours(_list_models(study))
     views: list[MachineView] = []
@@ -132,12 +120,10 @@ def _join_points(points: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     known = runs.reindex(columns=["run_id", *RUN_COLUMNS]).astype({"run_id": object})
     joined = points.merge(known, on="run_id", how="left")
     is_capture = joined["mode"].eq(CAPTURE)
-    own = -1 - joined.groupby("run_id").ngroup()  # no run has a number below zero
-    for name, value in {"configuration": own, "is_chosen": True, "network": "", "variant": "",
-                        "line": own}.items():  # fmt: skip
+    own = {"configuration": joined["run_id"], "is_chosen": True, "variant": ""}
+    for name, value in own.items():
         joined[name] = joined[name].astype(object).mask(is_capture, value)
-    joined = joined[joined["is_chosen"].notna()]
-    return joined.astype({"configuration": int, "line": int, "is_chosen": bool})
+    return joined[joined["is_chosen"].notna()].astype({"is_chosen": bool})
 
 
 def _filter_runs(machine: Machine, study: Study) -> pd.Series:
@@ -173,52 +159,23 @@ def short_device(name: str) -> str:
 # ---------------------------------------------------------------- configurations
 
 
-def add_configurations(runs: pd.DataFrame) -> pd.DataFrame:
+def add_configurations(study: Study) -> pd.DataFrame:
     """The runs of all machines with columns that say which belong together.
 
-    configuration  a number for each set of settings
-    anywhere       the same number on every machine, where nothing but the machine differs
-    network        what its model is, with its sizes
-    is_chosen      whether it stands for its repeats: the one with the median step time
-    variant        what tells it from others of the same model, precision and batch: "infer"
-    line           a number for runs that differ in nothing but the batch
-    setting        what tells its line from others of the same model and precision
+    configuration  its title, which is the same on every machine
+    is_chosen      whether it stands for its repeats
+    variant        what its configuration is called beside model, precision and batch
     """
-    if not len(runs):
-        return runs
-    settings = read_all_settings(runs)
-    number = number_configurations(settings)
-    ordered = runs.assign(configuration=number).sort_values(["step_median_s", "run_id"])
-    same = ordered.groupby("configuration")["run_id"]
-    chosen = same.cumcount().eq((same.transform("size") - 1) // 2)
-    of_batch = find_differing_each(settings, by=NAMED, among=FURTHER)
-    of_line = find_differing_each(settings, by=("model", "precision"), among=FURTHER)
-    fixed = (*PLACE, *ENVIRONMENT)
-    anywhere = [(*key(one, but=fixed), *(one[n] for n in ENVIRONMENT if n in names))
-                for one, names in zip(settings, of_batch, strict=True)]  # fmt: skip
-    lines = [(*(one[n] for n in (*PLACE, "model", "precision")), *(one[n] for n in names))
-             for one, names in zip(settings, of_line, strict=True)]  # fmt: skip
-    return runs.assign(
-        configuration=number,
-        anywhere=_number_keys(anywhere),
-        is_chosen=chosen.reindex(runs.index),
-        network=[repr([one[name] for name in NETWORK]) for one in settings],
-        variant=_describe_each(settings, of_batch),
-        line=_number_keys(lines),
-        setting=[text or "default" for text in _describe_each(settings, of_line)],
+    if study.runs.empty:
+        return study.runs
+    cases = [study.case_of[str(run_id)] for run_id in study.runs["run_id"]]
+    modes = study.runs["mode"] if study.runs["mode"].nunique() > 1 else [""] * len(cases)
+    variants = [[str(mode), *case.extras] for mode, case in zip(modes, cases, strict=True)]
+    return study.runs.assign(
+        configuration=[case.title for case in cases],
+        is_chosen=study.runs["run_id"].isin([case.run_id for case in study.cases]),
+        variant=[", ".join(filter(None, words)) for words in variants],
     )
-
-
-def _number_keys(keys: Iterable[tuple[Any, ...]]) -> list[int]:
-    numbers: dict[tuple[Any, ...], int] = {}
-    return [numbers.setdefault(same, len(numbers)) for same in keys]
-
-
-def _describe_each(
-    settings: Iterable[Mapping[str, Any]], differing: Iterable[Sequence[str]]
-) -> list[str]:
-    return [", ".join(describe_settings(one, names))
-            for one, names in zip(settings, differing, strict=True)]  # fmt: skip
 
 
 def short_name(row: Any, *, with_precision: bool = False) -> str:
@@ -228,6 +185,11 @@ def short_name(row: Any, *, with_precision: bool = False) -> str:
     parts = [str(row["model"]), str(row["precision"]) if with_precision else ""]
     parts += [f"{row['batch_size']:.0f}", str(row.get("variant") or "")]
     return ", ".join(part for part in parts if part)
+
+
+def name_modes(rows: pd.DataFrame) -> str:
+    """`training`, `training and inference`; nothing for captures alone."""
+    return listed(word for mode, word in MODES.items() if rows["mode"].eq(mode).any())
 
 
 def shorten_name(name: str) -> str:

@@ -15,6 +15,7 @@ import shlex
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,14 @@ from ridgeline.findings import NO_BOUND, saving, saving_basis
 from ridgeline.machine.passport import Ceiling
 from ridgeline.report.page.payload import describe_captures, make_payload, name_machine, to_script
 from ridgeline.report.study import Machine, Study
-from ridgeline.report.summary import WORDS, sentence, summary
-from ridgeline.report.text import counted, listed, number
+from ridgeline.report.summary import (
+    MOST_SENTENCES,
+    WORDS,
+    find_fastest,
+    name_study,
+    write_headline,
+)
+from ridgeline.report.text import number, records
 from ridgeline.roofline.roofs import LEVELS, Roofs, flat_unit
 from ridgeline.store import atomic_write_text
 from ridgeline.units import format_percent, format_time, si
@@ -38,7 +45,6 @@ SCRIPTS = (  # in this order they become one script: a later one uses what earli
     "marks.js", "plot.js", "pointer.js", "filters.js", "table.js", "layers.js", "charts.js",
     "sections.js", "executed.js", "runs.js", "main.js",
 )  # fmt: skip
-MOST_NAMES = 3  # in the title
 COUNTED = {"static": "counted from the graph", "counter": "that hardware counters saw"}
 SOURCES = {
     "measured": "measured on this machine",
@@ -110,17 +116,15 @@ def _make_environment() -> jinja2.Environment:
 
 def _describe_page(study: Study, *, title: str | None) -> dict[str, Any]:
     """What the template shows of a study, beside the payload of the scripts."""
-    short = summary(study)
-    titles = {one.run_id: one.title for one in short.configurations}
-    # sentences are known by their text: the same numbers are of the same run
-    sources = {sentence(one): _name_source(study, one.run_id, one.work)
-               for one in short.configurations}  # fmt: skip
-    headline = [{"text": text, "provenance": sources.get(text, "")} for text in short.headline]
+    fastest = find_fastest(study)[:MOST_SENTENCES]
+    sources = [_name_source(study, case.run_id, case.work) for case in fastest]
+    pairs = zip_longest(write_headline(study), sources, fillvalue="")
+    headline = [{"text": text, "provenance": source} for text, source in pairs]
     return {
-        "title": title or _make_title(study),
+        "title": title or name_study(study),
         "made_by": f"ridgeline {__version__}",
         "headline": describe_captures(study) if study.runs.empty else headline,
-        "headrooms": [_describe_finding(study, row, titles) for row in short.findings],
+        "headrooms": [_describe_finding(study, row) for row in records(study.top_findings())],
         "no_bound": NO_BOUND,
         "machines": [describe_machine(study, machine) for machine in study.machines],
         "stages": study.stages,
@@ -128,31 +132,14 @@ def _describe_page(study: Study, *, title: str | None) -> dict[str, Any]:
     }
 
 
-def _make_title(study: Study) -> str:
-    if study.runs.empty and len(study.captures):
-        return _list_few(study.captures["label"], "capture")
-    if study.runs.empty:
-        return "Roofline report"
-    models, machines = study.runs["model"], study.runs["env"]
-    return f"{_list_few(models, 'model')} on {_list_few(machines, 'machine')}"
-
-
-def _list_few(names: Any, kind: str) -> str:
-    """Up to three names; of more, how many there are."""
-    unique = list(dict.fromkeys(map(str, names)))
-    return listed(unique) if len(unique) <= MOST_NAMES else counted(len(unique), kind)
-
-
-def _describe_finding(
-    study: Study, row: Mapping[str, Any], titles: Mapping[str, str]
-) -> dict[str, Any]:
+def _describe_finding(study: Study, row: Mapping[str, Any]) -> dict[str, Any]:
     """One of the largest headrooms."""
     run_id, bound, points = str(row["run_id"]), row["bound"], study.points
     mine = points[points["run_id"].eq(run_id) & points["name"].eq(str(row["layer"]))]
     work = mine.loc[mine["grain"].isin(["layer", "phase"]), "provenance"].min()  # counters first
     return {
         "name": str(row["layer"]),
-        "where": f"{titles.get(run_id, row['model'])}, on {row['env']}",
+        "where": f"{study.case_of[run_id].title}, on {row['env']}",
         "saves": saving(row),
         "basis": saving_basis(row),
         "floor_share": min(1.0, max(0.0, number(row["efficiency"]) or 0.0)),  # of its time

@@ -19,7 +19,6 @@ from ridgeline.report.configurations import (
     describe_settings,
     find_differing_each,
     read_all_settings,
-    samples_per_s,
 )
 from ridgeline.report.executed import flops_by_roof
 from ridgeline.report.profiled import (
@@ -31,7 +30,7 @@ from ridgeline.report.profiled import (
     whole,
 )
 from ridgeline.report.study import BUSY, Machine, Study
-from ridgeline.report.summary import floor_notes, summary
+from ridgeline.report.summary import floor_notes
 from ridgeline.report.text import capped, number, records
 from ridgeline.report.views import repeat_command
 from ridgeline.roofline.causes import CAUSES
@@ -59,6 +58,7 @@ RUN_NUMBERS = {  # column of the payload: column of study.runs
     "temperature_c": "temperature_c", "step_j": "energy_j_per_step",
     "sample_j": "energy_j_per_sample", "power_w": "mean_power_w", "idle_w": "idle_power_w",
     "memory_bytes": "peak_memory_bytes", "flops": "flops", "iters": "measured_iters",
+    "samples_per_s": "samples_per_s",
 }  # fmt: skip
 RUN_TEXTS = {
     "id": "run_id", "model": "model", "mode": "mode", "precision": "precision",
@@ -94,7 +94,7 @@ def make_payload(study: Study) -> tuple[dict[str, Any], list[str]]:
     words = Words()
     runs = make_run_columns(study, words)
     rows = {words.texts[text]: row for row, text in enumerate(runs.get("id", ()))}
-    first = next((rows.get(str(finding["run_id"])) for finding in summary(study).findings), None)
+    first = next((rows.get(str(run_id)) for run_id in study.top_findings(1)["run_id"]), None)
     compared = study.reconciled.head(MOST_RECONCILED)
     payload = {
         "machines": [_describe_roofs(study, machine) for machine in study.machines],
@@ -225,7 +225,7 @@ def make_run_columns(study: Study, words: Words) -> dict[str, Any]:
         for row in records(study.captures)
     ]
     rows = [*_list_runs(study), *captures]
-    columns = to_columns(pd.DataFrame(rows), ALL_TEXTS, (*RUN_NUMBERS, "samples_per_s"), words)
+    columns = to_columns(pd.DataFrame(rows), ALL_TEXTS, tuple(RUN_NUMBERS), words)
     columns["measured"] = len(rows) - len(captures)
     used = _list_used_roofs(study.every_point)
     columns["machine"] = [row["machine"] for row in rows]
@@ -246,7 +246,6 @@ def _list_runs(study: Study) -> list[dict[str, Any]]:
         rows.append({
             **{name: row.get(source) for name, source in {**RUN_TEXTS, **RUN_NUMBERS}.items()},
             **(_read_stored_texts(run) if run else {}),
-            "samples_per_s": samples_per_s(row),
             "setting": setting,
             "flags": _join_flags(row),
             "floor_note": notes.get(run_id, ""),
