@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.report import sections
+from ridgeline.report.hypotheses import judge_hypotheses
 from ridgeline.report.markup import Markdown, markdown, template_environment
-from ridgeline.report.statements import TOPICS, analyse, verdicts
 from ridgeline.report.study import Study
 from ridgeline.report.summary import name_study
 from ridgeline.store import IN_RESULTS, atomic_write_text, to_json, whole_file, writing
@@ -74,7 +74,7 @@ def report_text(
     title: str | None = None,
 ) -> str:
     """The report with empty places."""
-    judged = verdicts(study)
+    judged = judge_hypotheses(study)
     escaping = template_environment().overlay(trim_blocks=True, finalize=_escape)
     text = escaping.get_template("report.md.j2").render(
         title=title or f"Roofline study of {name_study(study)}",
@@ -83,8 +83,6 @@ def report_text(
         has_captures=not study.captures.empty,
         **{name: values(study) for name, values in sections.VALUES.items()},
         figures=sections.arrange_figures(figures, folder),
-        topics=TOPICS,
-        statements=analyse(study),
         verdicts=judged,
         outcomes=sections.list_outcomes(judged),
         cite=partial(sections.cite, study),

@@ -19,17 +19,26 @@ from ridgeline.findings import NO_BOUND, OVERLAPS, SYSTEM
 from ridgeline.machine.describe import Description
 from ridgeline.records import BACKWARD, PHASES, Provenance
 from ridgeline.report import tables
-from ridgeline.report.configurations import NETWORK, NO_DATA, Case, largest
+from ridgeline.report.configurations import (
+    ENVIRONMENT,
+    NETWORK,
+    NO_DATA,
+    PLACE,
+    Case,
+    alike,
+    largest,
+)
+from ridgeline.report.hypotheses import OUTCOMES, Verdict
 from ridgeline.report.markup import Markdown, code_block, markdown
 from ridgeline.report.profiled import Profiled, describe_gap, describe_trust, profiled, programs
-from ridgeline.report.statements import OUTCOMES, Verdict
-from ridgeline.report.study import Study
+from ridgeline.report.study import BUSY, Study
 from ridgeline.report.summary import WORDS
 from ridgeline.report.tables import GIGA, MS, SHOWN, Column, compact, quantity, share, text
-from ridgeline.report.text import capped, counted, group_by, listed, number, plain, records
+from ridgeline.report.text import capped, counted, group_by, listed, number, plain, records, times
 from ridgeline.report.views import environment_text
 from ridgeline.roofline.causes import CAUSES
 from ridgeline.roofline.roofs import LEVELS, work_unit
+from ridgeline.units import format_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,6 +66,15 @@ CONDITIONS = (
     quantity("clock_hz", "clock (MHz)", 1e6),
     quantity("memory_clock_hz", "memory clock (MHz)", 1e6),
     quantity("temperature_c", "temperature (°C)"), text("throttle_reasons", "held down by"),
+)  # fmt: skip
+WIDTH = {"fp64": 0, "fp32": 1, "tf32": 2, "amp": 3, "bf16": 3, "fp16": 4, "fp8": 5}
+REPEATS_DIFFER = 0.05  # between the slowest and the fastest, as a share of the fastest
+CAUSE = "likely cause: "
+SPEED_UPS = (
+    text("configuration"), text("env", "machine"), text("from"), text("to"),
+    quantity("from_s", "from (ms)", MS), quantity("to_s", "to (ms)", MS),
+    quantity("speed_up", "speed-up"), quantity("floors", "ratio of floors"),
+    text("from_bound", "bound from"), text("to_bound", "bound to"),
 )  # fmt: skip
 FIGURE_SECTIONS = {"throughput": "measurement", "runtime": "measurement"}
 
@@ -315,7 +333,7 @@ def _longest_kernels(study: Study, profiles: Sequence[Profiled]) -> Markdown:
 
 
 def analysis_values(study: Study) -> dict[str, Any]:
-    """Each step taken apart."""
+    """Each step taken apart, precisions and machines side by side, and what does not fit."""
     import pandas as pd
 
     gaps = pd.DataFrame([gap for case in study.cases if (gap := find_gap(case)) is not None])
@@ -323,6 +341,8 @@ def analysis_values(study: Study) -> dict[str, Any]:
     return {
         "far_from_floor": sum((case.efficiency or 1) < LOW_EFFICIENCY for case in study.cases),
         "gaps": table(tables.name_runs(study, gaps), [*CASE, *columns]),
+        "speed_ups": table(pd.DataFrame(find_speed_ups(study.cases)), SPEED_UPS),
+        "doubts": list(find_doubts(study)),
     }
 
 
@@ -353,6 +373,67 @@ def find_gap(case: Case) -> dict[str, Any] | None:
         "data_s": sum(data) if data else None,
         "optimizer_s": number(case.run.get("optimizer_s")),
     }
+
+
+def find_speed_ups(cases: Sequence[Case]) -> list[dict[str, Any]]:
+    """Configurations that differ in precision, or in machine, alone: how many times as fast."""
+    pairs = []
+    for group in alike(cases, but=("precision",)):
+        base, *others = sorted(group, key=lambda case: WIDTH.get(case.precision, len(WIDTH)))
+        pairs += [(base, case, base.precision, case.precision) for case in others]
+    for group in alike(cases, but=(*PLACE, *ENVIRONMENT)):
+        base, *others = sorted(group, key=lambda case: -case.step_s)
+        pairs += [(base, case, base.env, case.env) for case in others if case.env != base.env]
+    return [
+        {
+            "configuration": base.title,
+            "env": base.env,
+            "from": left,
+            "to": right,
+            "from_s": base.step_s,
+            "to_s": case.step_s,
+            "speed_up": base.step_s / case.step_s,
+            "floors": _floor_ratio(base, case),
+            "from_bound": base.bound,
+            "to_bound": case.bound,
+        }
+        for base, case, left, right in pairs
+    ]
+
+
+def _floor_ratio(base: Case, case: Case) -> float | None:
+    """How much lower the floor of the second is, where both are of the same kind."""
+    if base.work != case.work:
+        return None
+    return base.floor_s / case.floor_s if base.floor_s and case.floor_s else None
+
+
+def find_doubts(study: Study) -> Iterator[tuple[str, str]]:
+    """What the sanity checks flagged, repeats that differ, runs on a busy machine; and the runs."""
+    points = study.points
+    flagged = points[points["flag"].fillna("").ne("")]
+    causes = flagged["flag"].map(lambda flag: str(flag).partition(CAUSE)[2])
+    for (env, cause), rows in flagged.groupby(["env", causes], sort=False):
+        farthest = max(records(rows), key=lambda row: number(row["efficiency"]) or 0.0)
+        what = str(farthest["flag"]).partition(f"; {CAUSE}")[0]
+        yield (
+            f"On {env}, {counted(len(rows), 'point')} {'is' if len(rows) == 1 else 'are'} flagged;"
+            f" the farthest out is {farthest['name']} of {farthest['model']}, batch"
+            f" {farthest['batch_size']} ({what}). Likely cause: {cause}.",
+            cite(study, rows["run_id"]),
+        )
+    for case in study.cases:
+        low, high = min(case.step_times_s), max(case.step_times_s)
+        name, runs = f"{case.title} on {case.env}", cite(study, case.run_ids)
+        if high > (1 + REPEATS_DIFFER) * low:
+            text = (
+                f"{counted(len(case.run_ids), 'run')} of {name} took {format_time(low)} to"
+                f" {format_time(high)} a step, {times(high / low)} apart; this report uses"
+                f" {format_time(case.step_s)}."
+            )
+            yield text, runs
+        if reason := study.disturbed.get(case.run_id):
+            yield f"{name}: {BUSY} ({reason}); no hypothesis is tested on it.", runs
 
 
 def limit_values(study: Study) -> dict[str, Any]:
