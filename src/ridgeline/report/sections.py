@@ -8,7 +8,6 @@ from __future__ import annotations
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
 from itertools import count, groupby
 from os.path import relpath
 from pathlib import Path
@@ -17,7 +16,7 @@ from urllib.parse import quote
 
 from ridgeline.findings import NO_BOUND, OVERLAPS, SYSTEM
 from ridgeline.machine.describe import Description
-from ridgeline.records import BACKWARD, PHASES, Provenance
+from ridgeline.records import BACKWARD, PHASES
 from ridgeline.report import tables
 from ridgeline.report.configurations import (
     ENVIRONMENT,
@@ -30,12 +29,12 @@ from ridgeline.report.configurations import (
 )
 from ridgeline.report.hypotheses import OUTCOMES, Verdict
 from ridgeline.report.markup import Markdown, code_block, markdown
-from ridgeline.report.profiled import Profiled, describe_gap, describe_trust, profiled, programs
+from ridgeline.report.profiled import Executed, describe_times, describe_trust, list_executed
 from ridgeline.report.study import BUSY, Study
 from ridgeline.report.summary import WORDS
 from ridgeline.report.tables import GIGA, MS, SHOWN, Column, compact, quantity, share, text
 from ridgeline.report.text import capped, counted, group_by, listed, number, plain, records, times
-from ridgeline.report.views import environment_text
+from ridgeline.report.views import environment_text, versions_text
 from ridgeline.roofline.causes import CAUSES
 from ridgeline.roofline.roofs import LEVELS, work_unit
 from ridgeline.units import format_time
@@ -250,13 +249,15 @@ def roofline_values(study: Study) -> dict[str, Any]:
 
 def executed_values(study: Study) -> dict[str, Any]:
     """Totals, phases, layers and kernels of each profiled run; captures from elsewhere."""
-    profiles = profiled(study)
+    profiles = [one for run_id, one in list_executed(study).items() if run_id in study.names]
     named = {one.run_id: f"{study.names[one.run_id]}, {study.case_of[one.run_id].title}"
              for one in profiles}  # fmt: skip
     captures = [column for column in SHOWN["captures"] if column.name != "files"]
     return {
         "totals": _totals_table(study, profiles),
-        "profiles": [(named[one.run_id], _join_notes(one, one.warnings)) for one in profiles],
+        "profiles": [
+            (named[one.run_id], _join_notes(one, one.result.warnings)) for one in profiles
+        ],
         **_differences(study),
         "captures": table(study.captures, captures),
         "capture_notes": list(_capture_notes(study)),
@@ -265,30 +266,33 @@ def executed_values(study: Study) -> dict[str, Any]:
     }
 
 
-def _join_notes(one: Profiled, more: Sequence[str] = ()) -> str:
+def _join_notes(one: Executed, more: Sequence[str] = ()) -> str:
     """The launch gap and how far the counters can be trusted."""
-    return ". ".join(
-        capped(note) for note in (describe_gap(one), describe_trust(one), *more) if note
-    )
+    times = describe_times(one) if one.step_time_s else ""
+    return ". ".join(capped(note) for note in (times, describe_trust(one), *more) if note)
 
 
 def _capture_notes(study: Study) -> Iterator[tuple[str, str]]:
-    own = programs(study)
+    executed = list_executed(study)
     for run_id, label in study.captures.reindex(columns=["run_id", "label"]).to_numpy():
-        notes = [_join_notes(own[run_id])] if run_id in own else []
+        one = executed[run_id]
+        notes = [_join_notes(one)] if one.result.tier else []  # a program that was profiled here
         if notes := [*notes, *study.notes.get(run_id, ())]:
             yield str(label), ". ".join(notes)
 
 
-def _totals_table(study: Study, profiles: Sequence[Profiled]) -> Markdown:
+def _totals_table(study: Study, profiles: Sequence[Executed]) -> Markdown:
     import pandas as pd
 
     rows = [
         {
-            **asdict(one),
+            **{f"{level}_bytes": moved for level, moved in one.bytes_by_level.items()},
+            "launches": one.launches,
+            "kernel_time_s": one.kernel_time_s,
+            "step_time_s": one.step_time_s,
             "run": study.names[one.run_id],
             "configuration": study.case_of[one.run_id].title,
-            "gap": None if one.gap_s is None else one.gap_s / one.step_time_s,
+            "gap": None if one.gap_s is None else one.gap_s / (one.step_time_s or 1.0),
             **one.flops_by_roof,
         }
         for one in profiles
@@ -317,12 +321,12 @@ def _differences(study: Study) -> dict[str, Any]:
     }
 
 
-def _longest_kernels(study: Study, profiles: Sequence[Profiled]) -> Markdown:
+def _longest_kernels(study: Study, profiles: Sequence[Executed]) -> Markdown:
     """The kernels of the slowest profiled run, and of each capture."""
     kernels = tables.kernels_table(study)
     if kernels.empty:
         return Markdown()
-    slowest = max(profiles, key=lambda one: one.step_time_s).run_id if profiles else None
+    slowest = max(profiles, key=lambda one: one.step_time_s or 0.0).run_id if profiles else None
     captures = study.captures
     captured = () if captures.empty else captures["run_id"]
     shown = kernels[kernels["run_id"].isin([slowest, *captured])]
@@ -470,7 +474,7 @@ def appendix_values(study: Study) -> dict[str, Any]:
             text("label", "capture"), text("files", "file or program"),
             text("device_name", "device"), text("timestamp", "time"), text("run_id", "stored as"),
         ]),
-        "versions": _versions(study),
+        "versions": _list_versions(study),
     }  # fmt: skip
 
 
@@ -492,22 +496,13 @@ def _commands(study: Study) -> Iterator[str]:
         yield f"# {' '.join(', '.join(names).split())}\n{command}"
 
 
-def _versions(study: Study) -> list[tuple[str, tuple[str, ...]]]:
-    """What runs were made with, one row for each set of versions."""
+def _list_versions(study: Study) -> list[tuple[str, str, str, str]]:
+    """What runs were made with, one row for each set of versions: runs, host, system, versions."""
     runs = defaultdict(list)
     for run in study.raw_runs:
-        runs[_list_versions(run.made)].append(run.run_id)
-    rows = [(cite(study, run_ids), versions) for versions, run_ids in runs.items()]
-    return rows if any(any(versions) for _, versions in rows) else []
-
-
-def _list_versions(made: Provenance) -> tuple[str, ...]:
-    commit = made.ridgeline_commit.sha if made.ridgeline_commit else ""
-    known = (
-        made.host.name, made.host.os, made.python, made.ridgeline, made.libraries.get("torch"),
-        made.backends.get("cuda"), made.backends.get("cudnn"), commit[:10],
-    )  # fmt: skip
-    return tuple(str(value or "") for value in known)
+        host = run.made.host
+        runs[host.name or "", host.os or "", versions_text(run.made)].append(run.run_id)
+    return [(cite(study, run_ids), *versions) for versions, run_ids in runs.items()]
 
 
 def arrange_figures(figures: Sequence[Figure], folder: Path) -> dict[str, Markdown]:
