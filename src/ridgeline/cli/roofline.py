@@ -119,8 +119,8 @@ def to_json(study: Study, made: Outputs) -> dict[str, Any]:
     """Points and findings as rows; what is not known is null."""
     from ridgeline.cli.tables import to_records
 
-    points = to_records(study.every_point)
-    for point, note in zip(points, study.notes_on(study.every_point), strict=True):
+    points = to_records(study.points)
+    for point, note in zip(points, study.notes_on(study.points), strict=True):
         size = point["batch_size"]  # a capture has none, and no precision of its own
         point["batch_size"] = None if size is None else int(size)
         point["precision"] = point["precision"] or None

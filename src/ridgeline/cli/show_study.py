@@ -151,7 +151,7 @@ def print_flags(study: Study) -> None:
 def flag_lines(study: Study) -> list[str]:
     """Of flags of the same cause, that of the work that takes longest."""
     lines: dict[tuple[str, str], str] = {}
-    points = study.every_point
+    points = study.points
     flagged = points[points["flag"].ne("")] if len(points) else points
     for point in sorted(flagged.to_dict("records"), key=lambda p: -float(p["time_s"])):
         batch = number(point["batch_size"])  # a capture has none

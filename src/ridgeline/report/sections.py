@@ -412,7 +412,7 @@ def _floor_ratio(base: Case, case: Case) -> float | None:
     return base.floor_s / case.floor_s if base.floor_s and case.floor_s else None
 
 
-def find_doubts(study: Study) -> Iterator[tuple[str, str]]:
+def find_doubts(study: Study) -> Iterator[tuple[str, Markdown]]:
     """What the sanity checks flagged, repeats that differ, runs on a busy machine; and the runs."""
     points = study.points
     flagged = points[points["flag"].fillna("").ne("")]
@@ -424,11 +424,12 @@ def find_doubts(study: Study) -> Iterator[tuple[str, str]]:
             f"On {env}, {counted(len(rows), 'point')} {'is' if len(rows) == 1 else 'are'} flagged;"
             f" the farthest out is {farthest['name']} of {farthest['model']}, batch"
             f" {farthest['batch_size']} ({what}). Likely cause: {cause}.",
-            cite(study, rows["run_id"]),
+            _put_in_brackets(cite(study, rows["run_id"])),
         )
     for case in study.cases:
         low, high = min(case.step_times_s), max(case.step_times_s)
-        name, runs = f"{case.title} on {case.env}", cite(study, case.run_ids)
+        name = f"{case.title} on {case.env}"
+        runs = _put_in_brackets(cite(study, case.run_ids))
         if high > (1 + REPEATS_DIFFER) * low:
             text = (
                 f"{counted(len(case.run_ids), 'run')} of {name} took {format_time(low)} to"
@@ -438,6 +439,10 @@ def find_doubts(study: Study) -> Iterator[tuple[str, str]]:
             yield text, runs
         if reason := study.disturbed.get(case.run_id):
             yield f"{name}: {BUSY} ({reason}); no hypothesis is tested on it.", runs
+
+
+def _put_in_brackets(runs: str) -> Markdown:
+    return Markdown(f" *({runs})*" if runs else "")
 
 
 def limit_values(study: Study) -> dict[str, Any]:

@@ -256,7 +256,7 @@ def complexity_table(study: Study) -> pd.DataFrame:
 
 def points_table(study: Study, *, scopes: Sequence[str] = SCOPES) -> pd.DataFrame:
     """Points of some scopes, in the order of these, with the columns of their runs."""
-    points = study.every_point
+    points = study.points
     points = name_runs(study, points[points["grain"].isin(scopes)])
     points["piece"] = points["name"].mask(points["grain"].eq("step"), "step")
     rank = {scope: n for n, scope in enumerate(SCOPES)}
@@ -285,7 +285,7 @@ def points_csv(study: Study) -> pd.DataFrame:
     points["peak_gflops"] = points["peak_flops_per_s"] / GIGA
     points["peak_gbps"] = points["peak_bytes_per_s"] / GIGA
     columns = [*SEED_COLUMNS, *POINT_COLUMNS]
-    by_roof = [c for c in study.every_point.columns if str(c).endswith(("_matrix", "_vector"))]
+    by_roof = [c for c in study.points.columns if str(c).endswith(("_matrix", "_vector"))]
     return points.reindex(columns=[*columns, *by_roof])
 
 

@@ -88,7 +88,7 @@ class MachineView:
 def list_views(study: Study) -> list[MachineView]:
     """One for each machine, also for two devices of one host."""
     everywhere = add_configurations(study)
-    points = _join_points(study.every_point, everywhere)
+    points = _join_points(study.points, everywhere)
     known = colours(_list_models(study))
     views: list[MachineView] = []
     names = {"machines"}  # roofline_machines is the figure of all
@@ -104,7 +104,7 @@ def list_views(study: Study) -> list[MachineView]:
 
 def _list_models(study: Study) -> list[str]:
     """All models and captures; of more than there are colours, those that take longest first."""
-    points = study.every_point
+    points = study.points
     longest = dict.fromkeys([*study.runs.get("model", ()), *points["model"]], 0.0)
     for table, column in ((study.runs, "step_median_s"), (points, "time_s")):
         if len(table):

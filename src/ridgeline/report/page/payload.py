@@ -212,7 +212,7 @@ def make_run_columns(study: Study, words: Words) -> dict[str, Any]:
     rows = [*_list_runs(study), *captures]
     columns = to_columns(pd.DataFrame(rows), ALL_TEXTS, tuple(RUN_NUMBERS), words)
     columns["measured"] = len(rows) - len(captures)
-    used = _list_used_roofs(study.every_point)
+    used = _list_used_roofs(study.points)
     columns["machine"] = [row["machine"] for row in rows]
     columns["roofs"] = [words.column(used.get(row["id"], ())) for row in rows]
     return columns
@@ -276,7 +276,7 @@ def choose_points(study: Study) -> tuple[pd.DataFrame, list[str]]:
     """
     import pandas as pd
 
-    points = study.every_point
+    points = study.points
     if points.empty:
         return points, []
     scope = points["grain"]
