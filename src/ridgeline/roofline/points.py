@@ -375,8 +375,8 @@ def join_points(tables: Sequence[tuple[MeasuredStep, Roofs, pd.DataFrame]]) -> p
         for step, roofs, table in tables
     ], ignore_index=True)  # fmt: skip
     points = points.rename(columns={"input_shapes": "shapes"})
-    has_sizes = points["batch_size"].notna().all()  # a capture has none
-    points["batch_size"] = points["batch_size"].astype("int64" if has_sizes else "float64")
+    if points["batch_size"].notna().all():  # a capture has none
+        points["batch_size"] = points["batch_size"].astype("int64")
     for name in ("flops", "dram_bytes"):  # a capture of times alone has neither
         points[name] = points[name].astype(float) if name in points else float("nan")
     moved = points["dram_bytes"].where(points["dram_bytes"] > 0)
