@@ -9,7 +9,7 @@ from ridgeline.cli.messages import show_message, show_notes
 from ridgeline.cli.show_runs import run_to_json
 from ridgeline.cli.tables import NOT_KNOWN, Grid, print_grid, print_text, to_records
 from ridgeline.findings import saving, saving_basis
-from ridgeline.report.configurations import describe_differences, read_all_settings
+from ridgeline.report.configurations import describe_settings
 from ridgeline.report.study import BUSY
 from ridgeline.report.summary import floor_notes, write_headline
 from ridgeline.report.text import number
@@ -84,8 +84,7 @@ def print_steps(study: Study) -> None:
     points = _select(study.points, "step").to_dict("records")
     if not points:
         return
-    words = describe_differences(read_all_settings(study.runs))  # label and threads included
-    settings = dict(zip(map(str, study.runs["run_id"]), words, strict=True))
+    settings = _describe_settings(study)
     busy = study.disturbed
     for point in points:
         point["settings"] = settings.get(str(point["run_id"]), "")
@@ -99,6 +98,16 @@ def print_steps(study: Study) -> None:
     _print_points(points, header, ("FLOP/B", "attained", "machine", "headroom", "precision"))
     for reason in dict.fromkeys(busy[p["run_id"]] for p in points if p["mark"]):
         print_text(f"{MARK} {BUSY}: {reason}")
+
+
+def _describe_settings(study: Study) -> dict[str, str]:
+    """Of each run the label and the threads, where they differ, and what tells it from others."""
+    shown = [name for name in ("label", "threads")
+             if len({case.settings[name] for case in study.cases}) > 1]  # fmt: skip
+    return {
+        run_id: ", ".join(dict.fromkeys([*describe_settings(case.settings, shown), *case.extras]))
+        for run_id, case in study.case_of.items()
+    }
 
 
 def _select(points: pd.DataFrame, scope: str) -> pd.DataFrame:

@@ -85,31 +85,6 @@ def find_differing(
     return [*main, *(name for name in rest if any(_differs(same, name) for same in groups))]
 
 
-def find_differing_each(
-    every: Sequence[Mapping[str, Any]], *, by: Sequence[str], among: Sequence[str]
-) -> list[list[str]]:
-    """For each of some settings those `among` which differ between all that agree in `by`."""
-    keys = [tuple(one[name] for name in by) for one in every]
-    groups = group_by(every, keys)
-    names = {same: find_differing(group, among) for same, group in groups.items()}
-    return [names[same] for same in keys]
-
-
-def describe_differences(every: Sequence[Mapping[str, Any]]) -> list[str]:
-    """For each of some settings, in words, those in which they differ.
-
-    Label and threads are among them wherever they differ. Place, model, batch, mode and precision
-    are not: a table has columns for these.
-    """
-    shown = (*PLACE, "model", "batch_size", "mode", "precision")
-    names = find_differing_each(every, by=("model",), among=[n for n in SETTINGS if n not in shown])
-    always = [name for name in ("label", "threads") if _differs(every, name)]
-    return [
-        ", ".join(describe_settings(one, dict.fromkeys((*always, *more))))
-        for one, more in zip(every, names, strict=True)
-    ]
-
-
 def _differs(every: Iterable[Mapping[str, Any]], name: str) -> bool:
     """Whether a setting takes several values; inference has no optimizer, which is no value."""
     values = {one[name] for one in every}
@@ -135,14 +110,6 @@ def word(name: str, value: Any) -> str:
     return text.removesuffix("s") if value == 1 else text  # 1 thread, 1 worker
 
 
-def describe_unusual(settings: Mapping[str, Any]) -> list[str]:
-    """In words, those settings that are not what one would assume."""
-    shown = {name: settings.get(name) for name in ("optimizer", "config", *OPTIONS)}
-    if shown["optimizer"] == DEFAULTS["optimizer"]:
-        shown["optimizer"] = None
-    return describe_settings(shown, shown)
-
-
 def describe_config(text: str) -> str:
     """`hidden=64 layers=2` of a cell with sizes in JSON."""
     try:
@@ -163,7 +130,7 @@ class Case:
     run_ids: tuple[str, ...]
     step_times_s: tuple[float, ...]  # of each of its runs
     step: Mapping[str, Any] = field(default_factory=dict)  # a row of study.points; empty: no place
-    more: str = ""  # what distinguishes it from others that look the same
+    more: tuple[str, ...] = ()  # what distinguishes it from others that look the same
 
     @property
     def env(self) -> str:
@@ -207,7 +174,10 @@ class Case:
     @property
     def extras(self) -> list[str]:
         """What is unusual about it, or tells it from others."""
-        return [*describe_unusual(self.settings), *([self.more] if self.more else [])]
+        unusual = {name: self.settings[name] for name in ("config", *OPTIONS)}
+        if unusual["optimizer"] == DEFAULTS["optimizer"]:
+            unusual["optimizer"] = None
+        return list(dict.fromkeys([*describe_settings(unusual, unusual), *self.more]))
 
     @property
     def step_s(self) -> float:
@@ -298,7 +268,7 @@ def _distinguish(every: Sequence[Case]) -> list[Case]:
     among = [name for name in SETTINGS if name != "batch_size"]
     names = {family: find_differing(same, among) for family, same in groups.items()}
     return [
-        replace(case, more=", ".join(describe_settings(case.settings, names[family])))
+        replace(case, more=tuple(describe_settings(case.settings, names[family])))
         for case, family in zip(every, families, strict=True)
     ]
 

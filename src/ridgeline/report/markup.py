@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.report.text import counted, listed, some, span
-from ridgeline.units import format_bytes, format_percent
+from ridgeline.units import format_bytes, format_percent, format_time
 
 if TYPE_CHECKING:
     import jinja2
@@ -110,6 +110,7 @@ def of_all(number_of: int, of: int) -> str:
 FILTERS: dict[str, Callable[..., Any]] = {
     "counted": counted, "listed": listed, "span": span, "of_all": of_all,
     "some": lambda parts, **how: some(list(parts), **how), "bytes": format_bytes, "repr": repr,
+    "time": format_time,
     "percent": lambda share: format_percent(share or 0.0),
     "sentence": lambda text: f"{str(text).removesuffix('.')}.",
     "md": lambda text: Markdown(markdown(text)), "line": lambda text: Markdown(markdown_line(text)),

@@ -30,14 +30,13 @@ from ridgeline.report.configurations import (
 from ridgeline.report.hypotheses import OUTCOMES, Verdict
 from ridgeline.report.markup import Markdown, code_block, markdown
 from ridgeline.report.profiled import Executed, describe_times, describe_trust, list_executed
-from ridgeline.report.study import BUSY, Study
-from ridgeline.report.summary import WORDS
+from ridgeline.report.study import Study
+from ridgeline.report.summary import write_headline
 from ridgeline.report.tables import GIGA, MS, SHOWN, Column, compact, quantity, share, text
-from ridgeline.report.text import capped, counted, group_by, listed, number, plain, records, times
+from ridgeline.report.text import capped, counted, group_by, listed, number, plain, records
 from ridgeline.report.views import environment_text, versions_text
 from ridgeline.roofline.causes import CAUSES
 from ridgeline.roofline.roofs import LEVELS, work_unit
-from ridgeline.units import format_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,11 +108,12 @@ def _has_values(content: pd.DataFrame, column: Column) -> bool:
 
 def abstract_values(study: Study) -> dict[str, Any]:
     """The study in a paragraph."""
-    runs, envs = study.runs, dict.fromkeys(case.env for case in study.cases)
+    runs = study.runs
     return {
         "runs": len(runs),
         "models": list(dict.fromkeys(case.model for case in study.cases)),
-        "reached": [_find_reached(study, env) for env in envs],
+        "envs": list(dict.fromkeys(case.env for case in study.cases)),
+        "headline": write_headline(study),
         "warned": int(runs["warnings"].fillna(0).gt(0).sum()) if "warnings" in runs else 0,
     }
 
@@ -122,19 +122,6 @@ def list_outcomes(verdicts: Sequence[Verdict]) -> list[str]:
     """`H1 and H3 held`, `H2 cannot be decided here`."""
     names = group_by((one.name for one in verdicts), (one.outcome for one in verdicts))
     return [f"{listed(names[outcome])} {outcome}" for outcome in OUTCOMES if outcome in names]
-
-
-def _find_reached(study: Study, env: str) -> dict[str, Any]:
-    """How near the steps of one machine are to their floors, and what sets these."""
-    placed = [case for case in study.cases if case.env == env and case.efficiency]
-    bounds = [case.bound or "" for case in placed]
-    common = max(dict.fromkeys(bounds), key=bounds.count, default="")
-    return {
-        "env": env,
-        "shares": sorted(case.efficiency or 0.0 for case in placed),
-        "bound": WORDS.get(common, common),
-        "often": bounds.count(common),
-    }
 
 
 def design_values(study: Study) -> dict[str, Any]:
@@ -346,7 +333,9 @@ def analysis_values(study: Study) -> dict[str, Any]:
         "far_from_floor": sum((case.efficiency or 1) < LOW_EFFICIENCY for case in study.cases),
         "gaps": table(tables.name_runs(study, gaps), [*CASE, *columns]),
         "speed_ups": table(pd.DataFrame(find_speed_ups(study.cases)), SPEED_UPS),
-        "doubts": list(find_doubts(study)),
+        "flags": find_flags(study),
+        "repeats": find_repeats_apart(study),
+        "busy": [case for case in study.cases if case.run_id in study.disturbed],
     }
 
 
@@ -412,37 +401,25 @@ def _floor_ratio(base: Case, case: Case) -> float | None:
     return base.floor_s / case.floor_s if base.floor_s and case.floor_s else None
 
 
-def find_doubts(study: Study) -> Iterator[tuple[str, Markdown]]:
-    """What the sanity checks flagged, repeats that differ, runs on a busy machine; and the runs."""
-    points = study.points
-    flagged = points[points["flag"].fillna("").ne("")]
+def find_flags(study: Study) -> list[dict[str, Any]]:
+    """What the sanity checks flagged, by machine and likely cause, and the farthest of each."""
+    flagged = study.points[study.points["flag"].fillna("").ne("")]
     causes = flagged["flag"].map(lambda flag: str(flag).partition(CAUSE)[2])
-    for (env, cause), rows in flagged.groupby(["env", causes], sort=False):
-        farthest = max(records(rows), key=lambda row: number(row["efficiency"]) or 0.0)
-        what = str(farthest["flag"]).partition(f"; {CAUSE}")[0]
-        yield (
-            f"On {env}, {counted(len(rows), 'point')} {'is' if len(rows) == 1 else 'are'} flagged;"
-            f" the farthest out is {farthest['name']} of {farthest['model']}, batch"
-            f" {farthest['batch_size']} ({what}). Likely cause: {cause}.",
-            _put_in_brackets(cite(study, rows["run_id"])),
-        )
-    for case in study.cases:
-        low, high = min(case.step_times_s), max(case.step_times_s)
-        name = f"{case.title} on {case.env}"
-        runs = _put_in_brackets(cite(study, case.run_ids))
-        if high > (1 + REPEATS_DIFFER) * low:
-            text = (
-                f"{counted(len(case.run_ids), 'run')} of {name} took {format_time(low)} to"
-                f" {format_time(high)} a step, {times(high / low)} apart; this report uses"
-                f" {format_time(case.step_s)}."
-            )
-            yield text, runs
-        if reason := study.disturbed.get(case.run_id):
-            yield f"{name}: {BUSY} ({reason}); no hypothesis is tested on it.", runs
+    return [
+        {
+            "cause": cause,
+            "points": len(rows),
+            "farthest": max(records(rows), key=lambda row: number(row["efficiency"]) or 0.0),
+            "runs": cite(study, rows["run_id"]),
+        }
+        for (_, cause), rows in flagged.groupby(["env", causes], sort=False)
+    ]
 
 
-def _put_in_brackets(runs: str) -> Markdown:
-    return Markdown(f" *({runs})*" if runs else "")
+def find_repeats_apart(study: Study) -> list[tuple[Case, float, float]]:
+    """Repeats of one configuration that differ, with the fastest and the slowest."""
+    ends = [(case, min(case.step_times_s), max(case.step_times_s)) for case in study.cases]
+    return [(case, low, high) for case, low, high in ends if high > (1 + REPEATS_DIFFER) * low]
 
 
 def limit_values(study: Study) -> dict[str, Any]:

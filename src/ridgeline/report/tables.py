@@ -23,8 +23,6 @@ from ridgeline.machine.passport import ONE_CORE
 from ridgeline.report.configurations import (
     WORK,
     describe_settings,
-    find_differing_each,
-    read_all_settings,
 )
 from ridgeline.report.markup import MISSING, latex_table, markdown, markdown_table
 from ridgeline.report.study import Machine, Study
@@ -237,15 +235,11 @@ def complexity_table(study: Study) -> pd.DataFrame:
     if study.runs.empty:
         return pd.DataFrame(columns=[*columns, "ai", "ai_high"])
     counted = study.runs[study.runs["flops"].notna()]
-    settings = read_all_settings(counted)
+    settings = [study.case_of[str(run_id)].settings for run_id in counted["run_id"]]
     kinds = pd.Series([tuple(one[name] for name in COUNTED) for one in settings], dtype=object)
-    first = kinds.index[~kinds.duplicated()]
-    shown = counted.reindex(columns=columns).iloc[first]
-    different = [settings[row] for row in first]
-    names = find_differing_each(different, by=("model",), among=APART)
-    shown["settings"] = [
-        ", ".join(describe_settings(one, more)) for one, more in zip(different, names, strict=True)
-    ]
+    shown = counted.reindex(columns=columns)
+    shown["settings"] = [", ".join(describe_settings(one, APART)) for one in settings]
+    shown = shown[~kinds.duplicated().to_numpy()]
     order = ["model", "mode", "precision", "batch_size", "settings"]
     shown = shown.sort_values(order).reset_index(drop=True)
     for name, size in (("ai", "moved_bytes"), ("ai_high", "fused_bytes")):

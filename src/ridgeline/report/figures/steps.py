@@ -11,10 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.captures.quantities import BULK_COPIES
-from ridgeline.report.figures.labels import Curve, Mark, legend_of_marks, make_mark
+from ridgeline.report.figures.labels import Mark, legend_of_marks, make_mark
 from ridgeline.report.figures.rooflines import RoofSet, draw_roofline, roof_names
 from ridgeline.report.figures.style import (
-    PALE,
     Drawing,
     Entry,
     Groups,
@@ -209,13 +208,12 @@ def draw_levels(view: MachineView) -> Drawing | None:
     points = points.assign(is_first=~points.duplicated("configuration"))
     points = points.sort_values("time_s", ascending=False, kind="stable")
     colour, has_several = view.colours_of(points["model"]), points["precision"].nunique() > 1
-    marks, curves = [], []
+    marks, links = [], []
     for index, point in points.iterrows():
         name = short_name(point, with_precision=has_several) if point["is_first"] else ""
         marks += _mark_levels(point, known[index], colour[point["model"]], name)
-        ends = [min(known[index].values()), max(known[index].values())]
-        curves.append(Curve(xs=ends, ys=[point["attained_flops_per_s"]] * 2,
-                            looks={"color": PALE, "zorder": 1.8, "linewidth": 1.0}))  # fmt: skip
+        ends = (min(known[index].values()), max(known[index].values()))
+        links.append((ends, float(point["attained_flops_per_s"])))
     levels = [level for level in LEVELS if any(level in known[index] for index in points.index)]
     groups = [
         (name_colours(points), legend_lines(colour)),
@@ -226,7 +224,7 @@ def draw_levels(view: MachineView) -> Drawing | None:
     return draw_view(view, f"{view.device}: bytes at each memory level", points, marks, groups,
                      f"{count_steps(points)} with their memory levels",
                      f"{BULK_COPIES}." if BULK_COPIES in notes else "", levels=shown,
-                     curves=curves)  # fmt: skip
+                     links=links)  # fmt: skip
 
 
 def level_intensities(point: Any) -> dict[str, float]:

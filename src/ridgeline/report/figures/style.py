@@ -122,20 +122,15 @@ def dense_ticks(axis: Any) -> None:
 
 def number_ticks(axis: Any, unit: str = "", *, with_prefix: bool = True) -> None:
     """Numbers as people write them: `100 G` or `0.1`, not powers of ten."""
-    from matplotlib.ticker import FuncFormatter, NullFormatter
+    from matplotlib.ticker import EngFormatter, FuncFormatter, NullFormatter
 
     def write(value: float, _index: int) -> str:
-        return prefixed(value, unit) if with_prefix or value >= 1e6 else f"{value:.10g}"
+        if with_prefix or value >= 1e6:
+            return EngFormatter(unit)(value) if value else "0"
+        return f"{value:.10g}"
 
     axis.set_major_formatter(FuncFormatter(write))
     axis.set_minor_formatter(NullFormatter())
-
-
-def prefixed(value: float, unit: str = "") -> str:
-    """`100 G` for 1e11, without digits that say nothing."""
-    from matplotlib.ticker import EngFormatter
-
-    return EngFormatter(unit)(value) if value else "0"
 
 
 # ---------------------------------------------------------------- legend
