@@ -201,10 +201,6 @@ class Case:
         return bound if isinstance(bound, str) else None
 
     @property
-    def intensity(self) -> float | None:
-        return number(self.step.get("ai"))
-
-    @property
     def work(self) -> str | None:
         """Where its FLOPs and bytes are from: "static" or "counter"."""
         return str(self.step["provenance"]) if self.step else None

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.findings import NO_BOUND, OVERLAPS, SYSTEM
 from ridgeline.machine.passport import ONE_CORE
+from ridgeline.records import Conditions
 from ridgeline.report.configurations import (
     WORK,
     describe_settings,
@@ -55,6 +56,10 @@ SUMMARY_COLUMNS = (
 )  # fmt: skip
 COUNTED = (*WORK, *WORK_SETTINGS, "optimizer")  # the settings on which a count depends
 APART = tuple(name for name in COUNTED if name not in ("model", "mode", "precision", "batch_size"))
+CEILING_COLUMNS = (
+    "env", "device", "kind", "roof", "rate_per_s", "time_s", "rate", "sustained", "spread",
+    "source", "of_datasheet", "clock_hz", "conditions", "how", "measured_at", "is_quick",
+)  # fmt: skip
 COMPLEXITY = (
     "params", "macs", "flops", "moved_bytes", "fused_bytes", "counted_peak_bytes", "coverage",
 )  # fmt: skip
@@ -313,52 +318,67 @@ def with_whole_numbers(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def ceilings_table(study: Study) -> pd.DataFrame:
-    """Every roof: its rate in SI units and in words, where it is from, at which clock."""
+    """Every roof: its rate in SI units and in words, where it is from, under which conditions."""
     import pandas as pd
 
-    columns = ["env", "device", "kind", "roof", "rate_per_s", "time_s", "rate", "source",
-               "of_datasheet", "clock_hz", "how", "measured_at", "is_quick"]  # fmt: skip
-    rows = [row for machine in study.machines for row in _ceiling_rows(machine)]
-    return pd.DataFrame(rows, columns=columns)
+    rows = [row for machine in study.machines for row in list_ceilings(machine)]
+    return pd.DataFrame(rows, columns=list(CEILING_COLUMNS))
 
 
-def _ceiling_rows(machine: Machine) -> list[dict[str, Any]]:
+def list_ceilings(machine: Machine) -> list[dict[str, Any]]:
     """Compute, bandwidth and launches; `rate` is in words, `rate_per_s` and `time_s` in SI."""
     roofs, sheet = machine.roofs, machine.datasheet
     published = {**sheet.flats, **sheet.bandwidth} if sheet else {}
     about = {"env": roofs.env, "device": roofs.device, "measured_at": roofs.measured_at,
              "is_quick": roofs.is_quick}  # fmt: skip
-    rates = [("compute", name, name, si(rate, flat_unit(name)), rate)
-             for name, rate in roofs.flats.items()]  # fmt: skip
-    rates += [("bandwidth", name, name.upper(), si(rate, "B/s"), rate)
-              for name, rate in roofs.bandwidth.items()]  # fmt: skip
-    rates += [("launch", name, f"launch: {name}", format_time(each_s), each_s)
-              for name, each_s in roofs.launch_s.items()]  # fmt: skip
+    kinds = [("compute", name, name, rate) for name, rate in roofs.flats.items()]
+    kinds += [("bandwidth", name, name.upper(), rate) for name, rate in roofs.bandwidth.items()]
+    kinds += [("launch", name, f"launch: {name}", s) for name, s in roofs.launch_s.items()]
     return [
         about
         | {
             "kind": kind,
             "roof": roof,
-            "rate": words,
+            "rate": _format_ceiling(kind, name, value),
             "time_s" if kind == "launch" else "rate_per_s": value,
             "of_datasheet": value / published[name] if published.get(name) else None,
-            **_ceiling_source(machine, kind, name, value),
+            **_describe_measurement(machine, kind, name, value),
         }
-        for kind, name, roof, words, value in rates
+        for kind, name, roof, value in kinds
     ]
 
 
-def _ceiling_source(machine: Machine, kind: str, name: str, value: float) -> dict[str, Any]:
+def _format_ceiling(kind: str, name: str, value: float) -> str:
+    if kind == "launch":
+        return format_time(value)
+    return si(value, flat_unit(name) if kind == "compute" else "B/s")
+
+
+def _describe_measurement(machine: Machine, kind: str, name: str, value: float) -> dict[str, Any]:
     """Where a roof is from; a user-supplied roof may replace one that the passport has, too."""
     for c in machine.passport.ceilings if machine.passport else ():
         names = {"compute": f"{c.precision} {c.path}", "bandwidth": c.level, "launch": c.what}
         is_here = c.kind == kind and c.device == machine.roofs.device
         if is_here and c.best == value and names[kind] == name:
-            return {"source": "measured", "clock_hz": c.conditions.clock_hz, "how": c.how}
+            return {
+                "source": "measured",
+                "clock_hz": c.conditions.clock_hz,
+                "how": c.how,
+                "sustained": _format_ceiling(kind, name, c.sustained),
+                "spread": c.spread,
+                "conditions": _describe_conditions(c.conditions),
+            }
     source = machine.roofs.source
     if source == ONE_CORE:  # and not among those that were measured
         source = "scaled"
     return {"source": source, "clock_hz": machine.roofs.clock_hz if source == "measured" else None}
+
+
+def _describe_conditions(at: Conditions) -> str:
+    """`1.98 GHz, 640 W, 62 °C, power cap`."""
+    known = [si(value, unit) for value, unit in ((at.clock_hz, "Hz"), (at.power_w, "W")) if value]
+    known += [f"{at.temperature_c:.0f} °C"] if at.temperature_c is not None else []
+    return ", ".join([*known, *at.throttle_reasons])
 
 
 def formatted(table: pd.DataFrame, columns: Sequence[Column]) -> list[list[str]]:

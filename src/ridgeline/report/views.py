@@ -11,7 +11,6 @@ One whose runs were all deleted stays as it was.
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
@@ -24,6 +23,7 @@ from ridgeline.measure.statistics import is_disturbed
 from ridgeline.provenance import speed_variables
 from ridgeline.records import Provenance, RunRequest
 from ridgeline.report.stored import read_table
+from ridgeline.report.text import safe_name
 from ridgeline.settings import LOADING, MEASURING, Settings, option
 from ridgeline.store import (
     IN_RESULTS,
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 MS = 1e3  # per second: the columns that others' scripts read are in milliseconds
 ALGORITHM = "default"  # whatever the library under torch chooses
-LONGEST_NAME = 100  # of a model, in the name of a file
 MOST_PASSES = 3  # over a folder that others write to
 TOO_WIDE = 0.5  # of the median; chosen, not calibrated: host-bound steps of an H200 moved by 30 %
 LIBRARIES = ("torch", "torchvision", "timm", "transformers", "triton")
@@ -274,9 +273,7 @@ def _phase(run: MeasuredRun, phase: str) -> float | None:
 
 
 def _file_name(run: MeasuredRun) -> str:
-    """Of its model; the end of a long path says most."""
-    name = re.sub(r"[^A-Za-z0-9_.]+", "-", run.request.model)
-    return name[-LONGEST_NAME:].strip("-.") or "model"
+    return safe_name(run.request.model, otherwise="model")
 
 
 def _write(path: Path, table: pd.DataFrame) -> Path:

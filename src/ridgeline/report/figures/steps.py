@@ -29,7 +29,6 @@ from ridgeline.report.figures.views import (
     MachineView,
     count_steps,
     describe_points,
-    describe_undrawn,
     filter_drawable,
     name_colours,
     name_modes,
@@ -179,8 +178,7 @@ def _draw_scope(view: MachineView, scope: str) -> Drawing | None:
     number = len(points) if scope == "kernel" else points["name"].nunique()
     return draw_view(view, f"{view.device}: {scope}s of {name}", points, marks,
                      [("kind", legend_lines(colour))], f"{counted(number, scope)} of {name}{how}",
-                     describe_undrawn(every) if scope == "kernel" else "", entries=[size],
-                     most=MOST_NAMED)  # fmt: skip
+                     entries=[size], most=MOST_NAMED)  # fmt: skip
 
 
 def _find_slowest(view: MachineView, parts: pd.DataFrame) -> Any | None:

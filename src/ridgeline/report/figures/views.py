@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.report.figures.style import COLOURS, colours
 from ridgeline.report.study import Machine, Study
-from ridgeline.report.text import counted, listed
+from ridgeline.report.text import counted, listed, safe_name
 from ridgeline.roofline.points import CAPTURE
 from ridgeline.roofline.roofs import Roofs
 from ridgeline.units import format_percent, format_time, si
@@ -28,7 +28,6 @@ ROOF_SOURCES = {
     "given": "roofs as given",
 }
 OTHER_SOURCES = {"measured": ", others as measured", "datasheet": ", others of the datasheet"}
-LONGEST_NAME = 80
 LONGEST_PART = 24
 LONGEST_DEVICE = 40
 PARTS = ("phase", "layer", "kernel")
@@ -137,16 +136,10 @@ def _filter_runs(machine: Machine, study: Study) -> pd.Series:
 
 
 def _choose_name(machine: Machine, taken: set[str]) -> str:
-    name = safe_name(machine.env)
+    name = safe_name(machine.env, otherwise="machine")
     others = (f"{name}-{number}" for number in count(2))
-    names = chain([name, safe_name(f"{name}-{machine.roofs.device}")], others)
+    names = chain([name, safe_name(f"{name}-{machine.roofs.device}", otherwise=name)], others)
     return next(free for free in names if free.casefold() not in taken)
-
-
-def safe_name(text: str) -> str:
-    """Only letters, digits, dots, dashes and underscores; never empty, never hidden."""
-    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")
-    return safe[:LONGEST_NAME].rstrip("-.") or "machine"
 
 
 def short_device(name: str) -> str:
@@ -217,16 +210,13 @@ def select_steps(view: MachineView, *scopes: str) -> pd.DataFrame:
 
 
 def describe_points(text: str, view: MachineView, points: pd.DataFrame, *more: str) -> str:
-    """A caption: what is shown, what takes longest, what bounds how many, and what is flagged.
+    """A caption: what is shown, what takes longest, and what bounds how many.
 
     What was counted both ways, from the graph and by counters, is one thing.
     """
     has_twin = points.duplicated(["run_id", "name", "phase"], keep=False)
     once = points[points["provenance"].ne("static") | ~has_twin]
-    sentences = [
-        f"{text} on {view.device}.", describe_longest(once), count_bounds(once),
-        describe_flags(points), *more,
-    ]  # fmt: skip
+    sentences = [f"{text} on {view.device}.", describe_longest(once), count_bounds(once), *more]
     return " ".join(sentence for sentence in sentences if sentence)
 
 
@@ -256,20 +246,6 @@ def count_bounds(points: pd.DataFrame) -> str:
 
 def name_bound(bound: str) -> str:
     return {"compute": "compute", "launch": "launches"}.get(bound, bound.upper())
-
-
-def describe_flags(points: pd.DataFrame) -> str:
-    """How many have a ring with an exclamation mark, and what is wrong with the first."""
-    flags = [str(text) for text in points["flag"] if text]
-    first = flags[0].split("; likely")[0] if flags else ""
-    return f"Marked with !: {len(flags)} (the first: {first})." if flags else ""
-
-
-def describe_undrawn(points: pd.DataFrame) -> str:
-    """How many kernels cannot be drawn."""
-    number = len(points) - len(filter_drawable(points))
-    text = f"{number} of all {len(points)} have no place in it: their time, FLOPs or DRAM traffic"
-    return f"{text} is zero or not known." if number else ""
 
 
 def name_colours(points: pd.DataFrame) -> str:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.findings import NO_BOUND, saving, saving_basis
-from ridgeline.machine.passport import Ceiling
 from ridgeline.report.page.payload import describe_captures, make_payload, name_machine, to_script
 from ridgeline.report.study import Machine, Study
 from ridgeline.report.summary import (
@@ -30,10 +29,10 @@ from ridgeline.report.summary import (
     name_study,
     write_headline,
 )
+from ridgeline.report.tables import formatted, list_ceilings, share, text
 from ridgeline.report.text import number, records
-from ridgeline.roofline.roofs import LEVELS, Roofs, flat_unit
 from ridgeline.store import atomic_write_text
-from ridgeline.units import format_percent, format_time, si
+from ridgeline.units import format_percent, si
 from ridgeline.version import __version__
 
 if TYPE_CHECKING:
@@ -52,7 +51,11 @@ SOURCES = {
     "given": "given by hand",
     "none": "no roofs are known",
 }
-UNITS = {"bandwidth": "B/s", "launch": "s", "power": "W"}  # of a ceiling
+CEILINGS = (
+    text("roof", "Ceiling"), text("rate", "Best"), text("sustained", "Sustained"),
+    share("spread", "Spread"), share("of_datasheet", "Of datasheet"), text("conditions", "Under"),
+    text("how", "How"),
+)  # fmt: skip
 
 
 def write_page(study: Study, path: Path, *, title: str | None = None) -> Path:
@@ -161,19 +164,22 @@ def _name_source(study: Study, run_id: str, work: object) -> str:
 
 
 def describe_machine(study: Study, machine: Machine) -> dict[str, Any]:
-    """A machine with the table of its ceilings: those of its passport, or its roofs alone."""
+    """A machine with the table of its ceilings."""
+    import pandas as pd
+
     roofs, passport = machine.roofs, machine.passport
-    rows = []
-    if passport and roofs.source == "measured" and not roofs.basis:
-        mine = [c for c in passport.ceilings if c.device == roofs.device]
-        rows = [_describe_ceiling(c, machine.datasheet, passport.measured_at) for c in mine]
+    rows = list_ceilings(machine)
     return {
         "title": name_machine(study, machine),
         "device_name": roofs.device_name,
         "device": study.device_label(machine),
         "source": roofs.basis or SOURCES.get(roofs.source, roofs.source),
         "facts": [(name, text) for name, text in _list_facts(machine) if text],
-        "rows": rows or _describe_roofs(roofs),
+        "headers": [column.header for column in CEILINGS],
+        "rows": [
+            (cells, f"{row['source']}: {roofs.device_name}, {roofs.measured_at}")
+            for row, cells in zip(rows, formatted(pd.DataFrame(rows), CEILINGS), strict=True)
+        ],
         "missing": [(m.what, m.reason) for m in passport.missing] if passport else [],
     }
 
@@ -195,49 +201,3 @@ def _list_facts(machine: Machine) -> list[tuple[str, str]]:
         ("torch", provenance.libraries.get("torch", "")),
         ("repeat with", shlex.join(provenance.command)),
     ]
-
-
-def _describe_ceiling(c: Ceiling, sheet: Roofs | None, measured_at: str) -> dict[str, str]:
-    unit = flat_unit(str(c.precision)) if c.kind == "compute" else UNITS[c.kind]
-    rates = {**sheet.flats, **sheet.bandwidth} if sheet is not None else {}
-    published = rates.get(f"{c.precision} {c.path}" if c.kind == "compute" else str(c.level))
-    at = c.conditions
-    conditions = (
-        (at.clock_hz, si(at.clock_hz or 0.0, "Hz")),
-        (at.power_w if c.kind != "power" else None, si(at.power_w or 0.0, "W")),
-        (at.temperature_c, f"{at.temperature_c or 0.0:.0f} °C"),
-    )
-    known = [text for value, text in conditions if value is not None]
-    return {
-        "what": _name_ceiling(c),
-        "best": si(c.best, unit),
-        "sustained": si(c.sustained, unit),
-        "spread": format_percent(c.spread),
-        "of_datasheet": format_percent(c.best / published) if published else "",
-        "conditions": ", ".join([*known, *at.throttle_reasons]),
-        "how": c.how,
-        "provenance": f"measured: {len(c.samples)} samples, {measured_at}; {c.how}",
-    }
-
-
-def _name_ceiling(c: Ceiling) -> str:
-    only = f", {c.what}" if c.what else ""  # where it is not of the whole device: `, one core`
-    if c.kind == "compute":
-        into = f" into {c.accumulator}" if c.accumulator else ""
-        return f"{c.precision} {c.path}{into}{only}"
-    if c.kind == "bandwidth":
-        level = str(c.level).upper() if c.level in LEVELS else str(c.level)
-        return f"{level} {c.pattern or ''}".rstrip() + only
-    return f"{c.kind}: {c.what}"
-
-
-def _describe_roofs(roofs: Roofs) -> list[dict[str, str]]:
-    """Roofs without a passport: published or given."""
-    texts = {
-        **{name: si(rate, flat_unit(name)) for name, rate in roofs.flats.items()},
-        **{level.upper(): si(rate, "B/s") for level, rate in roofs.bandwidth.items()},
-        **{f"launch: {what}": format_time(time_s) for what, time_s in roofs.launch_s.items()},
-    }
-    empty = dict.fromkeys(("sustained", "spread", "of_datasheet", "conditions"), "")
-    source = {"how": roofs.source, "provenance": f"{roofs.source}: {roofs.device_name}"}
-    return [{"what": name, "best": text, **empty, **source} for name, text in texts.items()]
