@@ -24,7 +24,7 @@ TOY = Roofs(
     launch_s={"kernel": 1e-5}, clock_hz=2e9, measured_at="2026-11-15T09:00:00+00:00",
 )  # fmt: skip
 RUN = {
-    "run_id": "a", "env": "toy", "model": "net", "arch": "net", "backend": "cpu",
+    "run_id": "a", "env": "toy", "device": "cpu", "model": "net", "arch": "net", "backend": "cpu",
     "device_name": "Toy 1", "mode": "train", "precision": "fp32", "batch_size": 8,
     "input_size": "32", "seq_len": None, "compile": None, "channels_last": False,
     "grad_accum_steps": 1, "optimizer": "sgd", "deterministic": False, "cudnn_benchmark": False,

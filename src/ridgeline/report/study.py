@@ -351,6 +351,7 @@ class _Reader:
             return pd.DataFrame()
         table = metrics(runs)
         table["env"] = [self.machines.of(run).env for run in runs]
+        table["device"] = [self.machines.of(run).roofs.device for run in runs]
         table["model"] = table["arch"]
         table["clock_flag"] = [
             describe_clock(

@@ -46,7 +46,6 @@ FOR_EACH: dict[str, tuple[str, Callable[[MachineView], Drawing | None]]] = {
     "throughput": ("throughput_{}", times.draw_throughput),
 }
 FOR_ALL: dict[str, tuple[str, Callable[[Sequence[MachineView]], Drawing | None]]] = {
-    "machines": ("roofline_machines", steps.draw_machines),
     "runtime": ("runtime", times.draw_runtimes),
 }
 KINDS = (*FOR_EACH, *FOR_ALL)

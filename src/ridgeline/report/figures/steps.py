@@ -21,7 +21,6 @@ from ridgeline.report.figures.style import (
     legend_lines,
     legend_marks,
     legend_precisions,
-    marks_by_name,
     precision_mark,
     sample,
 )
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SUM_OF_KERNELS = "The time of a capture is the sum of its kernels' times."
-MOST_MACHINES = 7
-MACHINES_HEADING = "Steps under the roofs of several machines"
 MOST_NAMED = 8  # layers or kernels
 MOST_DRAWN = 1_000  # layers or kernels in one picture
 SMALLEST_PT, LARGEST_PT = 3.0, 11.0
@@ -108,37 +105,6 @@ def find_repeat_ranges(view: MachineView) -> dict[Any, tuple[float, float]]:
     steps = view.points[view.points["grain"].isin(["step", CAPTURE])]
     rates = steps.groupby(["configuration", "provenance"])["attained_flops_per_s"]
     return {key: (float(rate.min()), float(rate.max())) for key, rate in rates}
-
-
-def draw_machines(views: Sequence[MachineView]) -> Drawing | None:
-    """The highest roof that was used on each machine, its fp32, its DRAM, and its steps."""
-    pairs = [(view, filter_drawable(select_steps(view)))
-             for view in views if view.roofs.is_known]  # fmt: skip
-    pairs = [(view, points) for view, points in pairs if len(points)][:MOST_MACHINES]
-    if len(pairs) < 2:
-        return None
-    colour = colours(view.name for view, _ in pairs)
-    shape = marks_by_name(model for _, points in pairs for model in points["model"])
-    marks, sets, labels, captions = [], [], [], []
-    for view, points in pairs:
-        marks += [
-            make_mark(point, colour=colour[view.name], marker=shape[point["model"]],
-                      text=short_name(point, with_precision=True) if point["is_first"] else "")
-            for _, point in points.iterrows()
-        ]  # fmt: skip
-        names = roof_names(points, view.roofs)
-        ends = list(dict.fromkeys([*names[:1], *names[-1:]]))
-        sets.append(RoofSet(roofs=view.roofs, names=ends, colour=colour[view.name]))
-        labels.append(f"{view.device}: {view.roofs_label([*ends, 'dram']).partition(';')[0]}")
-        captions.append(describe_points(count_steps(points), view, points))
-    groups = [
-        ("machine", legend_lines({view.device: colour[view.name] for view, _ in pairs})),
-        ("model", legend_marks(shape)),
-        ("mark", legend_of_marks(marks)),
-    ]
-    subtitle = "; ".join(labels)
-    axes = draw_roofline(MACHINES_HEADING, subtitle, sets, marks, groups, height_in=4.8)
-    return Drawing(axes=axes, title=f"{MACHINES_HEADING} ({subtitle})", caption=" ".join(captions))
 
 
 # ---------------------------------------------------------------- layers and kernels

@@ -38,7 +38,6 @@ STYLE: dict[str, Any] = {
 
 PRECISION_MARKS = {"fp32": "o", "tf32": "s", "amp": "D", "bf16": "^", "fp16": "v", "fp64": "p",
                    "fp8": "P"}  # fmt: skip
-MARKS = ("o", "s", "^", "D", "v", "P", "p", "<", ">")
 OTHER_MARK = "X"
 
 
@@ -86,17 +85,8 @@ def canvas_of(axes: Axes) -> Canvas:
 
 def colours(names: Iterable[str]) -> dict[str, str]:
     """A colour for each name in its order; those after the last colour share a grey."""
-    return _assign_looks(names, COLOURS, OTHER)
-
-
-def marks_by_name(names: Iterable[str]) -> dict[str, str]:
-    """A mark for each name in its order."""
-    return _assign_looks(names, MARKS, OTHER_MARK)
-
-
-def _assign_looks(names: Iterable[str], looks: Sequence[str], other: str) -> dict[str, str]:
     unique = list(dict.fromkeys(names))
-    return dict(zip(unique, [*looks, *(other for _ in unique)], strict=False))
+    return dict(zip(unique, [*COLOURS, *(OTHER for _ in unique)], strict=False))
 
 
 def precision_mark(precision: str) -> str:

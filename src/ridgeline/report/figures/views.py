@@ -90,13 +90,13 @@ def list_views(study: Study) -> list[MachineView]:
     points = _join_points(study.points, everywhere)
     known = colours(_list_models(study))
     views: list[MachineView] = []
-    names = {"machines"}  # roofline_machines is the figure of all
+    names: set[str] = set()
     for machine in study.machines:
         name = _choose_name(machine, names)
         names.add(name.casefold())
-        is_here = points["env"].eq(machine.env) & points["device"].eq(machine.roofs.device)
-        runs = everywhere[_filter_runs(machine, study)] if len(everywhere) else everywhere
-        views.append(MachineView(name=name, machine=machine, runs=runs, points=points[is_here],
+        runs = everywhere[_is_of(machine, everywhere)] if len(everywhere) else everywhere
+        mine = points[_is_of(machine, points)]
+        views.append(MachineView(name=name, machine=machine, runs=runs, points=mine,
                                  notes=study.notes, colours=known))  # fmt: skip
     return views
 
@@ -125,14 +125,9 @@ def _join_points(points: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     return joined[joined["is_chosen"].notna()].astype({"is_chosen": bool})
 
 
-def _filter_runs(machine: Machine, study: Study) -> pd.Series:
-    """Which runs are of the machine's device; two GPUs of a kind are told apart by their points."""
-    runs = study.runs
-    is_here = runs["env"].eq(machine.env)
-    is_here &= runs["device_name"].fillna("").eq(machine.roofs.device_name)
-    devices = study.points.drop_duplicates("run_id").set_index("run_id")["device"]
-    device = runs["run_id"].map(devices)
-    return is_here & (device.isna() | device.eq(machine.roofs.device))
+def _is_of(machine: Machine, table: pd.DataFrame) -> pd.Series:
+    """Which runs or points are of a device of a machine."""
+    return table["env"].eq(machine.env) & table["device"].eq(machine.roofs.device)
 
 
 def _choose_name(machine: Machine, taken: set[str]) -> str:

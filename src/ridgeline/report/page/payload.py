@@ -51,14 +51,11 @@ RUN_NUMBERS = {  # column of the payload: column of study.runs
 RUN_TEXTS = {
     "id": "run_id", "model": "model", "mode": "mode", "precision": "precision",
     "time": "timestamp", "host": "hostname", "limits": "throttle_reasons", "meter": "energy_meter",
-    "count_id": "count_id", "label": "label",
+    "count_id": "count_id", "label": "label", "status": "status", "command": "command",
+    "versions": "versions", "warnings": "warnings", "no_energy": "no_energy", "setting": "setting",
+    "flags": "flags", "floor_note": "floor_note", "files": "files", "device": "device_name",
 }  # fmt: skip
-CAPTURE_TEXTS = {
-    "id": "run_id", "model": "label", "time": "timestamp", "device": "device_name",
-    "label": "label", "command": "command", "files": "files", "warnings": "warnings",
-}  # fmt: skip
-STORED_TEXTS = ("status", "command", "versions", "warnings", "no_energy")  # only run.json has them
-ALL_TEXTS = (*RUN_TEXTS, *STORED_TEXTS, "setting", "flags", "floor_note", "files", "device")
+RUN_COLUMNS = {**RUN_TEXTS, **RUN_NUMBERS}
 POINT_TEXTS = ("grain", "name", "layer", "phase", "kind", "shapes", "provenance", "bound", "flag")
 POINT_NUMBERS = (
     "flops", "dram_bytes", "least_bytes", "fused_bytes", "l3_bytes", "l2_bytes", "l1_bytes",
@@ -188,10 +185,10 @@ def _round_rates(roofs: Roofs) -> dict[str, dict[str, float | int | None]]:
             for kind, known in rates.items()}  # fmt: skip
 
 
-def _find_machine(study: Study, env: object, devices: Sequence[str]) -> int:
+def _find_machine(study: Study, env: str, device: str) -> int:
     """The place of a machine in `study.machines`; -1 if it is not there."""
-    return next((index for index, machine in enumerate(study.machines)
-                 if machine.env == env and machine.roofs.device in devices), -1)  # fmt: skip
+    here = [(machine.env, machine.roofs.device) for machine in study.machines]
+    return here.index((env, device)) if (env, device) in here else -1
 
 
 # ---------------------------------------------------------------- runs and captures
@@ -201,44 +198,29 @@ def make_run_columns(study: Study, words: Words) -> dict[str, Any]:
     """A row for each run and, after the `measured` ones, for each capture."""
     import pandas as pd
 
-    captures = [  # the figure places them, tables of runs leave them out
+    stored, notes = {run.run_id: run for run in study.raw_runs}, floor_notes(study)
+    rows = [
         {
-            **{name: row.get(source) for name, source in CAPTURE_TEXTS.items()},
-            "mode": "capture",
-            "machine": _find_machine(study, row["env"], (str(row["device"]),)),
-        }
-        for row in records(study.captures)
-    ]
-    rows = [*_list_runs(study), *captures]
-    columns = to_columns(pd.DataFrame(rows), ALL_TEXTS, tuple(RUN_NUMBERS), words)
-    columns["measured"] = len(rows) - len(captures)
-    used = _list_used_roofs(study.points)
-    columns["machine"] = [row["machine"] for row in rows]
-    columns["roofs"] = [words.column(used.get(row["id"], ())) for row in rows]
-    return columns
-
-
-def _list_runs(study: Study) -> list[dict[str, Any]]:
-    """Each run by column of the payload, with its machine."""
-    stored = {run.run_id: run for run in study.raw_runs}
-    notes = floor_notes(study)
-    rows = []
-    for row in records(study.runs):
-        run_id, backend = str(row["run_id"]), str(row["backend"])
-        run = stored.get(run_id)
-        device = run.request.device if run else 0
-        rows.append({
-            **{name: row.get(source) for name, source in {**RUN_TEXTS, **RUN_NUMBERS}.items()},
-            **(_read_stored_texts(run) if run else {}),
-            "setting": ", ".join(study.case_of[run_id].extras),
+            **row,
+            **(_read_stored_texts(stored[row["run_id"]]) if row["run_id"] in stored else {}),
+            "setting": ", ".join(study.case_of[row["run_id"]].extras),
             "flags": _join_flags(row),
-            "floor_note": notes.get(run_id, ""),
-            "machine": _find_machine(study, row["env"], (f"{backend}:{device}", backend)),
-        })  # fmt: skip
-    return rows
+            "floor_note": notes.get(row["run_id"], ""),
+        }
+        for row in records(study.runs)
+    ]
+    rows += [{**row, "model": row["label"], "mode": "capture"} for row in records(study.captures)]
+    table = pd.DataFrame(rows, columns=list(RUN_COLUMNS.values())).set_axis([*RUN_COLUMNS], axis=1)
+    used = _list_used_roofs(study.points)
+    return to_columns(table, list(RUN_TEXTS), list(RUN_NUMBERS), words) | {
+        "measured": len(study.runs),  # the figure places captures, tables of runs leave them out
+        "machine": [_find_machine(study, row["env"], row["device"]) for row in rows],
+        "roofs": [words.column(used.get(row["run_id"], ())) for row in rows],
+    }
 
 
 def _read_stored_texts(run: MeasuredRun) -> dict[str, str]:
+    """What only run.json has."""
     return {
         "status": run.result.status,
         "command": repeat_command(run),
