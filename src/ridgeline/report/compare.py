@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.passport import Passports
 from ridgeline.provenance import speed_variables
-from ridgeline.records import Failure
 from ridgeline.report.comparison import (
     COMMIT,
     FOLDER,
@@ -52,7 +51,6 @@ from ridgeline.report.text import group_by, some
 from ridgeline.report.views import disturbance, metrics
 from ridgeline.serialize import to_dict
 from ridgeline.store import DEFAULT_RESULTS, MeasuredRun, ResultsFolder, ResultsIndex
-from ridgeline.units import format_percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,7 +62,6 @@ AS_USUAL = "default"
 MOST_NAMED = 3
 STEP, SAMPLE = "step", "sample"
 CLOCK_DIFFERS = 0.03  # as a share; what differs by less is the same
-BUSIER = 0.05
 NOT_SETTINGS = (  # of the request: names, and what does not change a step
     "command", "label", "repeat", "precision", "backend", "layers", "energy", "energy_time_s",
     "layer_energy",
@@ -422,10 +419,6 @@ def find_conditions(before: Runs, after: Runs, ratio: float) -> tuple[str, ...]:
     for when, new in (("before", left - right), ("after", right - left)):
         if new:
             lines.append(f"held down by {', '.join(sorted(new))} only {when}")
-    busy = _read_medians(before, after, lambda run: run.result.busy_fraction)
-    if busy and abs(busy[1] - busy[0]) > BUSIER:
-        shares = " → ".join(map(format_percent, busy))
-        lines.append(f"the device was busy {shares} of the time")
     return tuple(lines)
 
 
@@ -469,7 +462,7 @@ def select(text: str, results: ResultsFolder) -> Selection:
         candidates.append(_read_folder(text))
     there = [one for one in candidates if one.runs]
     if not there:
-        raise _explain_nothing(text, name, results, index)
+        raise _explain_nothing(text, results, index)
     if len(there) > 1:
         forms = [f"{one.text}/" if one.kind == FOLDER else f"{one.kind}:{one.text}"
                  for one in there]  # fmt: skip
@@ -541,18 +534,8 @@ def _find_commit(name: str, runs: Iterable[MeasuredRun]) -> tuple[MeasuredRun, .
     return tuple({run.run_id: run for run, _ in matches}.values())
 
 
-def _explain_nothing(
-    text: str, name: str, results: ResultsFolder, index: ResultsIndex
-) -> RidgelineError:
-    """Why there is no such side: a run that cannot be compared, or nothing of that name."""
-    for run_id in results.run_ids():
-        if _has_id(run_id, name):
-            result = results.read_run(run_id).result  # or why it cannot be read
-            reason = f": {result.reason}" if isinstance(result, Failure) else ""
-            return RidgelineError(
-                f"run {run_id} has no step times{reason}",
-                hint="name a completed run of `ridgeline run`",
-            )
+def _explain_nothing(text: str, results: ResultsFolder, index: ResultsIndex) -> RidgelineError:
+    """What there is to compare instead."""
     choices = {
         "labels": sorted({run.request.label for run in index.runs if run.request.label}),
         "models": sorted({run.request.model for run in index.runs}),

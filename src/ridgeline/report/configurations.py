@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.report.text import group_by, number, plain, records
@@ -129,47 +129,34 @@ class Case:
     run: Mapping[str, Any]  # a row of study.runs
     run_ids: tuple[str, ...]
     step_times_s: tuple[float, ...]  # of each of its runs
-    step: Mapping[str, Any] = field(default_factory=dict)  # a row of study.points; empty: no place
+    step: Mapping[str, Any]  # a row of study.points; empty: it has no place
+    env: str
+    model: str
+    mode: str
+    precision: str
+    batch_size: int
+    run_id: str
+    step_s: float
+    samples_per_s: float
+    floor_s: float | None
+    efficiency: float | None
+    bound: str | None
+    work: str | None  # where its FLOPs and bytes are from: "static" or "counter"
     more: tuple[str, ...] = ()  # what distinguishes it from others that look the same
-
-    @property
-    def env(self) -> str:
-        return str(self.settings["env"])
-
-    @property
-    def model(self) -> str:
-        return str(self.settings["model"])
-
-    @property
-    def mode(self) -> str:
-        return str(self.settings["mode"])
-
-    @property
-    def precision(self) -> str:
-        return str(self.settings["precision"])
-
-    @property
-    def batch_size(self) -> int:
-        return int(self.settings["batch_size"])
-
-    @property
-    def run_id(self) -> str:
-        return str(self.run["run_id"])
-
-    @property
-    def kind(self) -> str:
-        return "training" if self.mode == "train" else "inference"
 
     @property
     def family(self) -> str:
         """Its name without the batch size: `resnet50, amp training`."""
-        return ", ".join([self.model, f"{self.precision} {self.kind}", *self.extras])
+        return ", ".join([self.model, self._kind, *self.extras])
 
     @property
     def title(self) -> str:
         """`resnet50, batch 32, amp training, channels last`."""
-        name = [self.model, f"batch {self.batch_size}", f"{self.precision} {self.kind}"]
-        return ", ".join([*name, *self.extras])
+        return ", ".join([self.model, f"batch {self.batch_size}", self._kind, *self.extras])
+
+    @property
+    def _kind(self) -> str:
+        return f"{self.precision} {'training' if self.mode == 'train' else 'inference'}"
 
     @property
     def extras(self) -> list[str]:
@@ -178,32 +165,6 @@ class Case:
         if unusual["optimizer"] == DEFAULTS["optimizer"]:
             unusual["optimizer"] = None
         return list(dict.fromkeys([*describe_settings(unusual, unusual), *self.more]))
-
-    @property
-    def step_s(self) -> float:
-        return float(self.run["step_median_s"])
-
-    @property
-    def samples_per_s(self) -> float:
-        return float(self.run["samples_per_s"])
-
-    @property
-    def floor_s(self) -> float | None:
-        return number(self.step.get("floor_s"))
-
-    @property
-    def efficiency(self) -> float | None:
-        return number(self.step.get("efficiency"))
-
-    @property
-    def bound(self) -> str | None:
-        bound = self.step.get("bound")
-        return bound if isinstance(bound, str) else None
-
-    @property
-    def work(self) -> str | None:
-        """Where its FLOPs and bytes are from: "static" or "counter"."""
-        return str(self.step["provenance"]) if self.step else None
 
 
 def add_rates(runs: pd.DataFrame) -> pd.DataFrame:
@@ -230,23 +191,37 @@ def find_cases(runs: pd.DataFrame, points: pd.DataFrame) -> list[Case]:
     pairs = list(zip(settings, records(runs), strict=True))
     groups = group_by(pairs, (key(one) for one in settings))
     steps = _read_steps(points)
-    every = []
-    for same in groups.values():
-        rows = [row for _, row in same]
-        by_time = sorted(rows, key=lambda row: (float(row["step_median_s"]), str(row["run_id"])))
-        middle = by_time[(len(by_time) - 1) // 2]
-        run_id = str(middle["run_id"])
-        every.append(
-            Case(
-                settings=same[0][0],
-                run=middle,
-                run_ids=tuple(str(row["run_id"]) for row in rows),
-                step_times_s=tuple(float(row["step_median_s"]) for row in rows),
-                step=steps.get(run_id, {}),
-            )
-        )
+    every = [_make_case(same[0][0], [row for _, row in same], steps) for same in groups.values()]
     machines = list(dict.fromkeys(case.env for case in every))
     return sorted(_distinguish(every), key=lambda case: machines.index(case.env))
+
+
+def _make_case(
+    settings: Mapping[str, Any], rows: list[dict[str, Any]], steps: Mapping[str, dict[str, Any]]
+) -> Case:
+    """The configuration of some runs; the one with the middle step time stands for it."""
+    by_time = sorted(rows, key=lambda row: (float(row["step_median_s"]), str(row["run_id"])))
+    middle = by_time[(len(by_time) - 1) // 2]
+    step = steps.get(str(middle["run_id"]), {})
+    return Case(
+        settings=settings,
+        run=middle,
+        run_ids=tuple(str(row["run_id"]) for row in rows),
+        step_times_s=tuple(float(row["step_median_s"]) for row in rows),
+        step=step,
+        env=str(settings["env"]),
+        model=str(settings["model"]),
+        mode=str(settings["mode"]),
+        precision=str(settings["precision"]),
+        batch_size=int(settings["batch_size"]),
+        run_id=str(middle["run_id"]),
+        step_s=float(middle["step_median_s"]),
+        samples_per_s=float(middle["samples_per_s"]),
+        floor_s=number(step.get("floor_s")),
+        efficiency=number(step.get("efficiency")),
+        bound=plain(step.get("bound")),
+        work=step.get("provenance"),
+    )
 
 
 def _read_steps(points: pd.DataFrame) -> dict[str, dict[str, Any]]:

@@ -20,12 +20,10 @@ from ridgeline.records import BACKWARD, PHASES
 from ridgeline.report import tables
 from ridgeline.report.configurations import (
     ENVIRONMENT,
-    NETWORK,
     NO_DATA,
     PLACE,
     Case,
     alike,
-    largest,
 )
 from ridgeline.report.hypotheses import OUTCOMES, Verdict
 from ridgeline.report.markup import Markdown, code_block, markdown
@@ -44,12 +42,11 @@ if TYPE_CHECKING:
     from ridgeline.report.figures import Figure
 
 MOST_ROWS = 60  # of a table in the report; the CSV files have all
-MOST_FINDINGS = MOST_KERNELS = 10
+MOST_FINDINGS = 10
 LOW_EFFICIENCY = 0.5
 FINE = ("done", "cached")  # stages of which nothing need be said
 CASE = (text("run"), text("env", "machine"), text("configuration"))
 MATRIX = ("machine", "model", "mode", "precision", "settings", "batch sizes", "runs")
-PHASE_COLUMNS = ("model", "mode", "precision", "batch", "settings")
 SPLIT = ("data", "copy", "forward", "backward", "optimizer")
 FLOORS = ("compute_s", "dram_s", "l3_s", "l2_s", "l1_s")  # of work: all but launches
 GAPS = {
@@ -160,26 +157,17 @@ def complexity_values(study: Study) -> dict[str, Any]:
 
 
 def _phase_table(study: Study) -> Markdown:
-    """FLOPs by phase, of each network at its largest batch."""
-    import pandas as pd
-
+    """FLOPs by phase of each configuration."""
     points = study.points
-    points = points[points["grain"].eq("phase") & points["provenance"].eq("static")]
-    by_phase = points.pivot_table("flops", "run_id", "phase").reindex(columns=list(PHASES))
-    chosen = largest(study.cases, *NETWORK, "mode", "precision")
-    rows = [
-        {"run_id": case.run_id, "model": case.model, "mode": case.mode, "batch": case.batch_size,
-         "precision": case.precision, "settings": ", ".join(case.extras)}
-        for case in chosen
-    ]  # fmt: skip
-    phases = pd.DataFrame(rows, columns=["run_id", *PHASE_COLUMNS]).join(by_phase, "run_id")
+    is_shown = points["run_id"].isin([case.run_id for case in study.cases])
+    is_counted = points["grain"].eq("phase") & points["provenance"].eq("static")
+    by_phase = points[is_shown & is_counted].pivot_table("flops", "run_id", "phase")
+    phases = tables.name_runs(study, by_phase.reindex(columns=list(PHASES)).reset_index())
     back = phases[list(BACKWARD)].sum(axis=1)
     phases["ratio"] = (back / phases["forward"]).where(back > 0)
     columns = [quantity(phase, phase, GIGA) for phase in PHASES]
-    return table(
-        phases[phases["forward"] > 0],
-        [*map(text, PHASE_COLUMNS), *columns, quantity("ratio", "backward / forward")],
-    )
+    shown = [*CASE[::2], *columns, quantity("ratio", "backward / forward")]
+    return table(phases[phases["forward"] > 0], shown)
 
 
 def measurement_values(study: Study) -> dict[str, Any]:
@@ -248,8 +236,9 @@ def executed_values(study: Study) -> dict[str, Any]:
         **_differences(study),
         "captures": table(study.captures, captures),
         "capture_notes": list(_capture_notes(study)),
-        "kernels": _longest_kernels(study, profiles),
-        "most_kernels": MOST_KERNELS,
+        "kernels": table(
+            tables.for_people("kernels", tables.kernels_table(study)), SHOWN["kernels"]
+        ),
     }
 
 
@@ -306,18 +295,6 @@ def _differences(study: Study) -> dict[str, Any]:
         "coarse": table(coarse, [*SHOWN["reconcile"], text("where", "mostly in")]),
         "causes": [(cause, CAUSES[cause]) for cause in named if cause in CAUSES],
     }
-
-
-def _longest_kernels(study: Study, profiles: Sequence[Executed]) -> Markdown:
-    """The kernels of the slowest profiled run, and of each capture."""
-    kernels = tables.kernels_table(study)
-    if kernels.empty:
-        return Markdown()
-    slowest = max(profiles, key=lambda one: one.step_time_s or 0.0).run_id if profiles else None
-    captures = study.captures
-    captured = () if captures.empty else captures["run_id"]
-    shown = kernels[kernels["run_id"].isin([slowest, *captured])]
-    return table(shown.groupby("run_id", sort=False).head(MOST_KERNELS), SHOWN["kernels"])
 
 
 # ---------------------------------------------------------------- analysis and limitations

@@ -13,7 +13,7 @@ findings          what to fix first
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,6 @@ from ridgeline.units import format_percent, format_time, si
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMATS = ("csv", "md", "tex")
 SCOPES = ("step", "capture", "phase", "layer", "kernel")
 LONGEST = 10  # layers of a run, for people
 SEED_COLUMNS = (  # that scripts for other tools look for
@@ -406,30 +405,20 @@ def as_markdown(table: pd.DataFrame, columns: Sequence[Column]) -> str:
     return markdown_table(headers, formatted(table, columns), sides(columns))
 
 
-def write_tables(study: Study, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Write every table in every format into a folder."""
+def write_tables(study: Study, folder: Path) -> list[Path]:
+    """Write every table as CSV, Markdown and LaTeX into a folder."""
     written = []
     for name, table in tables(study).items():
-        for extension in formats:
-            writer = WRITERS[extension]
-            written.append(_write(folder / f"{name}.{extension}", writer(name, table)))
+        shown, columns = for_people(name, table), SHOWN[name]
+        headers = [column.header for column in columns]
+        contents = {
+            "csv": with_whole_numbers(table).to_csv(index=False),
+            "md": f"{markdown(CAPTIONS[name])}\n\n{as_markdown(shown, columns)}\n",
+            "tex": latex_table(headers, formatted(shown, columns), caption=CAPTIONS[name],
+                               label=name, numeric=sides(columns)),
+        }  # fmt: skip
+        written += [_write(folder / f"{name}.{end}", text) for end, text in contents.items()]
     return written
-
-
-def _csv(_name: str, table: pd.DataFrame) -> str:
-    return with_whole_numbers(table).to_csv(index=False)
-
-
-def _markdown(name: str, table: pd.DataFrame) -> str:
-    body = as_markdown(for_people(name, table), SHOWN[name])
-    return f"{markdown(CAPTIONS[name])}\n\n{body}\n"
-
-
-def _latex(name: str, table: pd.DataFrame) -> str:
-    columns = SHOWN[name]
-    headers = [column.header for column in columns]
-    cells = formatted(for_people(name, table), columns)
-    return latex_table(headers, cells, caption=CAPTIONS[name], label=name, numeric=sides(columns))
 
 
 def for_people(name: str, table: pd.DataFrame) -> pd.DataFrame:
@@ -443,11 +432,6 @@ def for_people(name: str, table: pd.DataFrame) -> pd.DataFrame:
     if name == "findings" and len(table):
         return table[table["rank"].notna()].sort_values("rank")
     return table
-
-
-WRITERS: dict[str, Callable[[str, pd.DataFrame], str]] = {
-    "csv": _csv, "md": _markdown, "tex": _latex,
-}  # fmt: skip
 
 
 def _write(path: Path, content: str) -> Path:

@@ -135,10 +135,8 @@ def draw_machine(roofs: Roofs, datasheet: Roofs | None, *, title: str) -> Axes:
 def _find_limits(sets: Sequence[RoofSet], marks: Sequence[Mark]) -> tuple[Limits, Limits]:
     """Limits of x and y that show every ridge, roof and mark, and leave space for texts."""
     ridges = [x for one in sets for x, _ in one.ridges]
-    bars = [bar for mark in marks for bar in mark.bars]
-    xs = [*ridges, *(mark.x for mark in marks), *(x for _, ends, _ in bars for x in ends)]
-    ys = [rate for one in sets for rate in one.flats.values()]
-    ys += [*(mark.y for mark in marks), *(y for _, _, ends in bars for y in ends)]
+    xs = [*ridges, *(x for mark in marks for x in (mark.x, *(mark.x_range or ())))]
+    ys = [*(rate for one in sets for rate in one.flats.values()), *(mark.y for mark in marks)]
     xs, ys = [x for x in xs if x > 0], [y for y in ys if y > 0]
     top = max(ys) * 2.2
     right = max(max(ridges, default=1.0) * 12, max(xs) * 2.5)

@@ -82,11 +82,10 @@ def draw_steps(view: MachineView) -> Drawing | None:
     if points.empty or not view.roofs.is_known:
         return None
     is_capture = points["mode"].eq(CAPTURE)
-    colour, ranges = view.colours_of(points["model"]), find_repeat_ranges(view)
+    colour = view.colours_of(points["model"])
     marks = [
         make_mark(point, colour=colour[point["model"]], marker=precision_mark(point["precision"]),
-                  text=short_name(point) if point["is_first"] else "",
-                  y_range=ranges[point["configuration"], point["provenance"]])
+                  text=short_name(point) if point["is_first"] else "")
         for point in points.to_dict("records")
     ]  # fmt: skip
     groups = [
@@ -98,13 +97,6 @@ def draw_steps(view: MachineView) -> Drawing | None:
     heading = f"{view.device}: {listed([*kinds, *(['captures'] if is_capture.any() else [])])}"
     return draw_view(view, heading, points, marks, groups, count_steps(points, "configuration"),
                      SUM_OF_KERNELS if is_capture.any() else "")  # fmt: skip
-
-
-def find_repeat_ranges(view: MachineView) -> dict[Any, tuple[float, float]]:
-    """Lowest and highest rate of repeats, by configuration and provenance."""
-    steps = view.points[view.points["grain"].isin(["step", CAPTURE])]
-    rates = steps.groupby(["configuration", "provenance"])["attained_flops_per_s"]
-    return {key: (float(rate.min()), float(rate.max())) for key, rate in rates}
 
 
 # ---------------------------------------------------------------- layers and kernels

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.figures.style import COLOURS, colours
+from ridgeline.report.figures.style import colours
 from ridgeline.report.study import Machine, Study
 from ridgeline.report.text import counted, listed, safe_name
 from ridgeline.roofline.points import CAPTURE
@@ -88,7 +88,7 @@ def list_views(study: Study) -> list[MachineView]:
     """One for each machine, also for two devices of one host."""
     everywhere = add_configurations(study)
     points = _join_points(study.points, everywhere)
-    known = colours(_list_models(study))
+    known = colours([*study.runs.get("model", ()), *points["model"]])
     views: list[MachineView] = []
     names: set[str] = set()
     for machine in study.machines:
@@ -99,19 +99,6 @@ def list_views(study: Study) -> list[MachineView]:
         views.append(MachineView(name=name, machine=machine, runs=runs, points=mine,
                                  notes=study.notes, colours=known))  # fmt: skip
     return views
-
-
-def _list_models(study: Study) -> list[str]:
-    """All models and captures; of more than there are colours, those that take longest first."""
-    points = study.points
-    longest = dict.fromkeys([*study.runs.get("model", ()), *points["model"]], 0.0)
-    for table, column in ((study.runs, "step_median_s"), (points, "time_s")):
-        if len(table):
-            known = table.groupby("model")[column].max().dropna()
-            longest |= {str(name): max(longest[str(name)], time_s)
-                        for name, time_s in known.items()}  # fmt: skip
-    by_time = sorted(longest, key=lambda name: -longest[name])
-    return list(longest) if len(longest) <= len(COLOURS) else by_time
 
 
 def _join_points(points: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
