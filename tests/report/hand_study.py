@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from ridgeline.findings import COLUMNS as FINDING_COLUMNS
+from ridgeline.report.configurations import add_rates
 from ridgeline.report.study import Machine, Study
 from ridgeline.roofline.points import COLUMNS as POINT_COLUMNS
 from ridgeline.roofline.roofs import Roofs
@@ -101,7 +102,7 @@ def make_study(
     return Study(
         results=Path(more.pop("results", "results")),
         machines=more.pop("machines", (Machine(roofs=TOY),)),
-        runs=pd.DataFrame(runs or []),
+        runs=add_rates(pd.DataFrame(runs or [])),
         points=pd.DataFrame(points or [], columns=[*POINT_COLUMNS, "flag"]),
         findings=pd.DataFrame(findings or [], columns=list(FINDING_COLUMNS)),
         **more,

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.passport import Passports
 from ridgeline.provenance import speed_variables
+from ridgeline.records import Failure
 from ridgeline.report.comparison import (
     COMMIT,
     FOLDER,
@@ -462,7 +463,7 @@ def select(text: str, results: ResultsFolder) -> Selection:
         candidates.append(_read_folder(text))
     there = [one for one in candidates if one.runs]
     if not there:
-        raise _explain_nothing(text, results, index)
+        raise _explain_nothing(text, name, results, index)
     if len(there) > 1:
         forms = [f"{one.text}/" if one.kind == FOLDER else f"{one.kind}:{one.text}"
                  for one in there]  # fmt: skip
@@ -534,8 +535,18 @@ def _find_commit(name: str, runs: Iterable[MeasuredRun]) -> tuple[MeasuredRun, .
     return tuple({run.run_id: run for run, _ in matches}.values())
 
 
-def _explain_nothing(text: str, results: ResultsFolder, index: ResultsIndex) -> RidgelineError:
-    """What there is to compare instead."""
+def _explain_nothing(
+    text: str, name: str, results: ResultsFolder, index: ResultsIndex
+) -> RidgelineError:
+    """Why there is no such side: a run that cannot be compared, or nothing of that name."""
+    for run_id in results.run_ids():
+        if _has_id(run_id, name):
+            result = results.read_run(run_id).result  # or why it cannot be read
+            reason = f": {result.reason}" if isinstance(result, Failure) else ""
+            return RidgelineError(
+                f"run {run_id} has no step times{reason}",
+                hint="name a completed run of `ridgeline run`",
+            )
     choices = {
         "labels": sorted({run.request.label for run in index.runs if run.request.label}),
         "models": sorted({run.request.model for run in index.runs}),
