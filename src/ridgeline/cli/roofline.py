@@ -19,7 +19,7 @@ EXAMPLES = """
 
   ridgeline roofline
   ridgeline roofline resnet50 --layers
-  ridgeline roofline my-label --kind classic,time --format svg
+  ridgeline roofline my-label --kind classic,layers --format svg
   ridgeline roofline --peak-compute 8.1 --peak-bw 300
   ridgeline roofline --peak-compute fp32=67T,tf32=494T --peak-bw 4.8TB/s
   ridgeline roofline --peaks peaks.json --json | jq '.points[0].bound'
@@ -34,7 +34,7 @@ def roofline(
     stored: StoredRuns,
     label: str | None = option(None, "Only runs and captures with this label.", metavar="TEXT"),
     kind: str | None = option(
-        None, "Figures to draw: classic, layers, hierarchical, time, training, …"
+        None, "Figures to draw: classic, layers, kernels, hierarchical, …"
     ),
     form: str = option("png,svg", "png, svg, pdf; one or several.", "--format"),
     out: Path | None = option(
