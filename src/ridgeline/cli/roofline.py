@@ -33,9 +33,7 @@ EXAMPLES = """
 def roofline(
     stored: StoredRuns,
     label: str | None = option(None, "Only runs and captures with this label.", metavar="TEXT"),
-    kind: str | None = option(
-        None, "Figures to draw: classic, layers, kernels, hierarchical, …"
-    ),
+    kind: str | None = option(None, "Figures to draw: classic, layers, kernels, hierarchical, …"),
     form: str = option("png,svg", "png, svg, pdf; one or several.", "--format"),
     out: Path | None = option(
         None,

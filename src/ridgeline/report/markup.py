@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.text import counted, listed, some, span
+from ridgeline.report.text import counted, listed, some
 from ridgeline.units import format_bytes, format_percent, format_time
 
 if TYPE_CHECKING:
@@ -100,15 +100,8 @@ class Markdown(str):
     __slots__ = ()
 
 
-def of_all(number_of: int, of: int) -> str:
-    """`2 of 5 configurations`."""
-    if number_of == of:
-        return "the one configuration" if of == 1 else f"all {of} configurations"
-    return f"{number_of} of {counted(of, 'configuration')}"
-
-
 FILTERS: dict[str, Callable[..., Any]] = {
-    "counted": counted, "listed": listed, "span": span, "of_all": of_all,
+    "counted": counted, "listed": listed,
     "some": lambda parts, **how: some(list(parts), **how), "bytes": format_bytes, "repr": repr,
     "time": format_time,
     "percent": lambda share: format_percent(share or 0.0),

@@ -48,12 +48,6 @@ FINE = ("done", "cached")  # stages of which nothing need be said
 CASE = (text("run"), text("env", "machine"), text("configuration"))
 MATRIX = ("machine", "model", "mode", "precision", "settings", "batch sizes", "runs")
 SPLIT = ("data", "copy", "forward", "backward", "optimizer")
-FLOORS = ("compute_s", "dram_s", "l3_s", "l2_s", "l1_s")  # of work: all but launches
-GAPS = {
-    "step_s": "step", "floor_s": "floor of the work", "kernels_s": "kernels beyond it",
-    "waiting_s": "device idle", "rest_s": "above the floor", "data_s": "of it data",
-    "optimizer_s": "of it optimizer",
-}  # fmt: skip
 CONDITIONS = (
     quantity("energy_j_per_step", "energy (J/step)"),
     quantity("energy_j_per_sample", "energy (J/sample)"),
@@ -301,47 +295,15 @@ def _differences(study: Study) -> dict[str, Any]:
 
 
 def analysis_values(study: Study) -> dict[str, Any]:
-    """Each step taken apart, precisions and machines side by side, and what does not fit."""
+    """Precisions and machines side by side, and what does not fit."""
     import pandas as pd
 
-    gaps = pd.DataFrame([gap for case in study.cases if (gap := find_gap(case)) is not None])
-    columns = [quantity(name, f"{header} (ms)", MS) for name, header in GAPS.items()]
     return {
         "far_from_floor": sum((case.efficiency or 1) < LOW_EFFICIENCY for case in study.cases),
-        "gaps": table(tables.name_runs(study, gaps), [*CASE, *columns]),
         "speed_ups": table(pd.DataFrame(find_speed_ups(study.cases)), SPEED_UPS),
         "flags": find_flags(study),
         "repeats": find_repeats_apart(study),
         "busy": [case for case in study.cases if case.run_id in study.disturbed],
-    }
-
-
-def find_gap(case: Case) -> dict[str, Any] | None:
-    """A step taken apart: floor, kernels and waiting (or floor and rest) add up to it.
-
-    floor_s    of the work alone: arithmetic and bytes, without launches
-    kernels_s  what the kernels take beyond that; None: not known
-    waiting_s  in which the GPU is idle
-    rest_s     where kernels were not timed: all above the floor
-    data_s     waiting for a batch, and copying it
-    """
-    terms = [value for name in FLOORS if (value := number(case.step.get(name))) is not None]
-    if not terms or max(terms) <= 0:
-        return None
-    step_s, kernel_s = case.step_s, number(case.run.get("kernel_time_s"))
-    busy_s = None if kernel_s is None else min(kernel_s, step_s)
-    floor_s = min(max(terms), step_s if busy_s is None else busy_s)
-    data = [s for name in ("data_s", "copy_s") if (s := number(case.run.get(name))) is not None]
-    return {
-        "run_id": case.run_id,
-        "env": case.env,
-        "step_s": step_s,
-        "floor_s": floor_s,
-        "kernels_s": None if busy_s is None else busy_s - floor_s,
-        "waiting_s": None if busy_s is None else step_s - busy_s,
-        "rest_s": step_s - floor_s if busy_s is None else None,
-        "data_s": sum(data) if data else None,
-        "optimizer_s": number(case.run.get("optimizer_s")),
     }
 
 

@@ -50,11 +50,6 @@ def times(ratio: float) -> str:
     return f"{three_digits(ratio)} times"
 
 
-def span(low: str, high: str) -> str:
-    """`3 to 5`, or `3` where both ends read the same."""
-    return low if low == high else f"{low} to {high}"
-
-
 def safe_name(text: str, *, otherwise: str) -> str:
     """For a file: letters, digits, dots, dashes and underscores; never hidden. An end says most."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", text)[-LONGEST_NAME:]
