@@ -110,21 +110,6 @@ def test_runs_on_a_busy_machine_are_not_judged(results: ResultsFolder) -> None:
     assert f"vgg16, batch 16, train, tf32: {why}" in explanations(found)
 
 
-def test_steps_that_were_held_up_are_not_judged(results: ResultsFolder) -> None:
-    # given ten steps of which one took a second: their mean is 1.85 times their median
-    held_up = [*times()[:9], 1.0]
-    write(results, label="before")
-    write(results, held_up, label="after")
-    write(results, held_up, label="reads", data="/images")
-
-    assert of_runs("after", "before").rows[0].why_not_judged == (
-        "the machine was busy during A"
-        " (some steps were held up: their mean is 1.85 times their median)"
-    )
-    # data that is read may come in bursts
-    assert of_runs("before", "reads").rows[0].time.verdict == "no difference shown"
-
-
 def test_one_busy_run_of_three_is_outvoted(results: ResultsFolder) -> None:
     for scale, state in ((1.0, QUIET), (1.01, QUIET), (2.0, BUSY)):
         write(results, times(), label="before", found=QUIET)

@@ -252,15 +252,6 @@ def test_the_drawn_roofs_have_it_too() -> None:
     assert {"fp32 vector 50.0 (60.0) TFLOP/s", "DRAM 4.00 (5.00) TB/s", "ridge 12.5"} <= written
 
 
-def test_roofs_that_nobody_measured_are_dashed() -> None:
-    view = only_view(study([run("a")], [point("a", time_s=0.1)]))
-    published = replace(view.machine, roofs=replace(view.roofs, source="datasheet"))
-    drawing = drawn(steps.draw_steps, replace(view, machine=published))
-
-    assert {line.get_linestyle() for line in lines(drawing, "roof")} == {"--"}
-    assert lines(drawing, "datasheet") == []
-
-
 def test_only_roofs_that_matter() -> None:
     # given a run with one small kernel all in fp64
     table = pd.DataFrame({
@@ -459,20 +450,6 @@ def test_runtimes_are_named_by_what_differs_on_any_machine() -> None:
         [1, "net, fp32, 8, compile default", "cpu"],
         [2, "net, fp32, 8", "gpu"],
     ]
-
-
-def test_a_model_has_one_colour_in_all_figures() -> None:
-    # given two models, of which the second takes longer, so that one figure begins with it
-    runs = [run("a", model="first"), run("b", model="second", time_s=0.02)]
-    points = [point(name, model=model, time_s=time_s, l2_bytes=200e9, provenance="counter")
-              for name, model, time_s in (("a", "first", 0.01), ("b", "second", 0.02))]  # fmt: skip
-    view = only_view(study(runs, points))
-    colours = [
-        {line.get_markeredgecolor(): line.get_ydata()[0] for line in lines(drawing, "mark")}
-        for drawing in (drawn(steps.draw_steps, view), drawn(steps.draw_levels, view))
-    ]
-    # then both figures have them in the same colours
-    assert colours == [{"#0072B2": 1e14, "#D55E00": 5e13}, {"#D55E00": 5e13, "#0072B2": 1e14}]
 
 
 def test_configurations_are_named_by_what_differs() -> None:

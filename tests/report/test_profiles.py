@@ -158,13 +158,6 @@ def test_times_alone_break_nothing(tmp_path: Path) -> None:
     assert not any("nan" in path.read_text() for path in written if path.suffix in (".md", ".tex"))
 
 
-def test_an_unprofiled_study_has_empty_tables(tmp_path: Path) -> None:
-    study = read_study(folder(tmp_path))
-    assert study.reconciled.empty and study.kernels.empty and study.captures.empty
-    assert tables(study)["reconcile"].empty
-    assert list_executed(study) == {}
-
-
 def test_kernels_are_added_up_by_name() -> None:
     table = run_kernels(pd.DataFrame({
         "kernel": ["a", "b", "a"], "launches": [1, 2, 3], "time_s": [1.0, 5.0, 3.0],
@@ -286,15 +279,6 @@ def test_a_profile_with_no_kernels_is_a_problem(tmp_path: Path) -> None:
     profile = store_profile(results, kernels().head(0))
     problem = f"profile {profile.run_id} has no kernels: profile it again"
     assert problem in read_study(results).problems
-
-
-def test_figures_of_runs_and_captures(results: ResultsFolder, tmp_path: Path) -> None:
-    store_capture(results)
-    drawn = {f.kind: f for f in write_figures(read_study(results), tmp_path / "f", formats=["svg"])}
-    assert {"classic", "kernels", "hierarchical"} <= set(drawn)
-    assert "1 configuration and 1 capture on NVIDIA H200." in drawn["classic"].caption
-    assert drawn["classic"].caption.endswith("the sum of its kernels' times.")
-    assert drawn["kernels"].title.startswith("NVIDIA H200: kernels of resnet50")
 
 
 def test_one_figure_of_a_capture_alone(tmp_path: Path) -> None:
