@@ -19,7 +19,7 @@ EXAMPLES = """
 
   ridgeline roofline
   ridgeline roofline resnet50 --layers
-  ridgeline roofline my-label --kind classic,time --format svg
+  ridgeline roofline my-label --kind classic,layers --format svg
   ridgeline roofline --peak-compute 8.1 --peak-bw 300
   ridgeline roofline --peak-compute fp32=67T,tf32=494T --peak-bw 4.8TB/s
   ridgeline roofline --peaks peaks.json --json | jq '.points[0].bound'
@@ -33,9 +33,7 @@ EXAMPLES = """
 def roofline(
     stored: StoredRuns,
     label: str | None = option(None, "Only runs and captures with this label.", metavar="TEXT"),
-    kind: str | None = option(
-        None, "Figures to draw: classic, layers, hierarchical, time, training, …"
-    ),
+    kind: str | None = option(None, "Figures to draw: classic, layers, kernels, hierarchical, …"),
     form: str = option("png,svg", "png, svg, pdf; one or several.", "--format"),
     out: Path | None = option(
         None,
@@ -119,8 +117,8 @@ def to_json(study: Study, made: Outputs) -> dict[str, Any]:
     """Points and findings as rows; what is not known is null."""
     from ridgeline.cli.tables import to_records
 
-    points = to_records(study.every_point)
-    for point, note in zip(points, study.notes_on(study.every_point), strict=True):
+    points = to_records(study.points)
+    for point, note in zip(points, study.notes_on(study.points), strict=True):
         size = point["batch_size"]  # a capture has none, and no precision of its own
         point["batch_size"] = None if size is None else int(size)
         point["precision"] = point["precision"] or None

@@ -17,9 +17,9 @@ from ridgeline.cli.tables import (
     to_records,
 )
 from ridgeline.findings import saving, saving_basis
-from ridgeline.report.configurations import describe_differences, read_all_settings
+from ridgeline.report.configurations import describe_settings
 from ridgeline.report.study import BUSY
-from ridgeline.report.summary import floor_notes, summary
+from ridgeline.report.summary import floor_notes, write_headline
 from ridgeline.report.text import number
 from ridgeline.roofline.work import short_kernel
 from ridgeline.units import format_percent, format_time, si
@@ -92,8 +92,7 @@ def print_steps(study: Study) -> None:
     points = _select(study.points, "step").to_dict("records")
     if not points:
         return
-    words = describe_differences(read_all_settings(study.runs))  # label and threads included
-    settings = dict(zip(map(str, study.runs["run_id"]), words, strict=True))
+    settings = _describe_settings(study)
     busy = study.disturbed
     for point in points:
         point["settings"] = settings.get(str(point["run_id"]), "")
@@ -107,6 +106,16 @@ def print_steps(study: Study) -> None:
     _print_points(points, header, ("FLOP/B", "attained", "machine", "headroom", "precision"))
     for reason in dict.fromkeys(busy[p["run_id"]] for p in points if p["mark"]):
         print_text(f"{MARK} {BUSY}: {reason}")
+
+
+def _describe_settings(study: Study) -> dict[str, str]:
+    """Of each run the label and the threads, where they differ, and what tells it from others."""
+    shown = [name for name in ("label", "threads")
+             if len({case.settings[name] for case in study.cases}) > 1]  # fmt: skip
+    return {
+        run_id: ", ".join(dict.fromkeys([*describe_settings(case.settings, shown), *case.extras]))
+        for run_id, case in study.case_of.items()
+    }
 
 
 def _select(points: pd.DataFrame, scope: str) -> pd.DataFrame:
@@ -159,7 +168,7 @@ def print_flags(study: Study) -> None:
 def flag_lines(study: Study) -> list[str]:
     """Of flags of the same cause, that of the work that takes longest."""
     lines: dict[tuple[str, str], str] = {}
-    points = study.every_point
+    points = study.points
     flagged = points[points["flag"].ne("")] if len(points) else points
     for point in sorted(flagged.to_dict("records"), key=lambda p: -float(p["time_s"])):
         batch = number(point["batch_size"])  # a capture has none
@@ -195,13 +204,12 @@ def analysis_to_json(analysis: Analysis) -> dict[str, Any]:
 
 def show_analysis(analysis: Analysis, study: Study, *, quiet: bool) -> None:
     """How fast it could be, what holds it back, what to try; the report's path last."""
-    texts = summary(study)
-    for line in (*texts.headline, ""):
+    for line in (*write_headline(study), ""):
         print_text(line)
     print_steps(study)
-    if texts.findings:
+    if findings := study.top_findings().to_dict("records"):
         print_text("What to try first:")
-        for line in finding_lines(texts.findings):
+        for line in finding_lines(findings):
             print_text(line)
     print_flags(study)
     if not quiet:
@@ -210,7 +218,7 @@ def show_analysis(analysis: Analysis, study: Study, *, quiet: bool) -> None:
         print(analysis.outputs.page)
 
 
-def finding_lines(findings: Sequence[dict[str, Any]]) -> list[str]:
+def finding_lines(findings: Sequence[dict[Any, Any]]) -> list[str]:
     """A numbered line for each."""
     lines = []
     for place, row in enumerate(findings, start=1):

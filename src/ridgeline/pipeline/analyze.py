@@ -21,7 +21,7 @@ from ridgeline.pipeline.machine import device_task, machine_task
 from ridgeline.pipeline.outputs import Outputs, write_figures, write_points, write_report
 from ridgeline.pipeline.profile import profile_runs, reason_to_skip
 from ridgeline.report.study import STAGES_FILE, Study, read_stages, read_study
-from ridgeline.report.summary import summary
+from ridgeline.report.summary import write_headline
 from ridgeline.report.views import write_views
 from ridgeline.settings import as_arguments, check_mode
 from ridgeline.store import atomic_write_text, to_json
@@ -290,10 +290,9 @@ class AnalyzeResult:
 
     def _lines(self) -> list[str]:
         """The headline, and layer, meaning and advice of each finding."""
-        texts = summary(self.study)
         findings = [f"{row['layer']}: {row['meaning']}; {as_arguments(str(row['advice']))}"
-                    for row in texts.findings]  # fmt: skip
-        return [*texts.headline, *findings, f"report: {self.report}"]
+                    for row in self.study.top_findings().to_dict("records")]  # fmt: skip
+        return [*write_headline(self.study), *findings, f"report: {self.report}"]
 
     def __str__(self) -> str:
         return "\n".join(self._lines())

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.captures.capture import sources_of
-from ridgeline.report.text import number, records, three_digits
+from ridgeline.report.text import number, records, times
 from ridgeline.report.views import capture_command
 from ridgeline.roofline.causes import AGREE, PARTLY, UNEXPLAINED, UNKNOWN
 from ridgeline.roofline.floors import flops_columns, roof_of
@@ -97,28 +97,18 @@ def _capture_row(run: StoredCapture, point: Mapping[str, Any]) -> dict[str, Any]
 
 def why_executed(reconciled: pd.DataFrame | None) -> dict[str, str]:
     """Of each layer and phase that differs and whose cause is known: `executes 1.33 times …`."""
-    if reconciled is None:
-        return {}
-    texts = {}
-    for row in records(reconciled):
-        parts = [
-            _describe_ratio(row, "flops_ratio", "cause", "executes", "the model's FLOPs"),
-            _describe_ratio(
-                row, "bytes_ratio", "bytes_cause", "moves", "the bytes of its operators"
-            ),
-        ]
-        if any(parts):
-            texts[str(row["name"])] = " and ".join(filter(None, parts))
+    texts: dict[str, str] = {}
+    for row in records(reconciled) if reconciled is not None else ():
+        parts = []
+        flops, moved = number(row["flops_ratio"]), number(row["bytes_ratio"])
+        if flops and abs(flops - 1) >= WORTH_A_WORD and row["cause"] not in NO_WORDS:
+            parts.append(f"executes {times(flops)} the model's FLOPs ({row['cause']})")
+        if moved and moved >= 1 + WORTH_A_WORD and row["bytes_cause"] not in NO_WORDS:
+            # less, which a cache spares, is no reason to be slow
+            parts.append(f"moves {times(moved)} the bytes of its operators ({row['bytes_cause']})")
+        if parts:
+            texts[str(row["name"])] = " and ".join(parts)
     return texts
-
-
-def _describe_ratio(row: Mapping[str, Any], ratio: str, cause: str, does: str, what: str) -> str:
-    times, why = number(row[ratio]), str(row[cause])
-    if times is None or abs(times - 1) < WORTH_A_WORD or why in NO_WORDS:
-        return ""
-    if does == "moves" and times < 1:  # what a cache spares is no reason to be slow
-        return ""
-    return f"{does} {three_digits(times)} times {what} ({why})"
 
 
 def flops_by_roof(kernels: pd.DataFrame) -> dict[str, float]:

@@ -1,8 +1,7 @@
-"""What a profile says of one run: times, the launch gap, and how far the counters are trusted."""
+"""What the hardware did in a run or capture: times, the launch gap, trust in its counters."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,29 +14,28 @@ from ridgeline.report.stored import COUNTERS, TIME
 from ridgeline.report.study import Study
 from ridgeline.report.text import listed, number, three_digits
 from ridgeline.store import StoredCapture, StoredProfile
-from ridgeline.units import format_percent, format_time
+from ridgeline.units import format_percent, format_time, si
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TRUSTED = f"±{100 * TOLERANCE:.0f} %"  # of the truth, in the self-test
+COUNTED_LEVELS = ("dram", "l2", "l1")  # memory levels with a total
 OVERLAP = 0.005  # of the kernels' time: what may be rounding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profiled:
-    """What a profile found about one run. What is not known is None."""
+class Executed:
+    """What a profiled run or a capture executed. What is not known is None."""
 
     run_id: str
-    profile_id: str  # the stored profile; "" where the run has kernels of its own
+    profile_id: str  # where it is stored; "" where the run has kernels of its own
     result: ProfileSummary
-    launches: int | None
+    launches: int
     kernel_time_s: float | None
-    step_time_s: float
+    step_time_s: float | None  # of an imported capture, nobody timed it
     flops_by_roof: Mapping[str, float]
-    dram_bytes: float | None
-    l2_bytes: float | None
-    l1_bytes: float | None
+    bytes_by_level: Mapping[str, float | None]
 
     @property
     def tier(self) -> str:
@@ -47,74 +45,79 @@ class Profiled:
     @property
     def gap_s(self) -> float | None:
         """In which nothing runs; kernels of several streams may run at once."""
-        if self.kernel_time_s is None:
+        if self.kernel_time_s is None or self.step_time_s is None:
             return None
         return max(0.0, self.step_time_s - (self.result.busy_time_s or self.kernel_time_s))
 
     @property
-    def is_trusted(self) -> bool | None:
-        return self.result.self_test.is_trusted if self.result.self_test else None
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        return self.result.warnings
+    def has_counters(self) -> bool:
+        return bool(self.flops_by_roof) or self.bytes_by_level["dram"] is not None
 
 
-def profiled(study: Study) -> list[Profiled]:
-    """The runs whose kernels are known, in the order of the runs."""
-    if study.kernels.empty or study.runs.empty:
-        return []
-    tables = dict(iter(study.kernels.groupby("run_id", sort=False)))
-    steps = zip(study.runs["run_id"], study.runs["step_median_s"], strict=True)
-    return [
-        _profiled(run_id, study.profiles.get(run_id), tables[run_id], float(step_s))
-        for run_id, step_s in steps
-        if run_id in tables
-    ]
-
-
-def programs(study: Study) -> dict[str, Profiled]:
-    """The captures that are programs which were profiled here, by their run."""
+def list_executed(study: Study) -> dict[str, Executed]:
+    """The runs whose kernels are known, in their order, and then the captures; by run."""
     if study.kernels.empty:
         return {}
-    tables = dict(iter(study.kernels.groupby("run_id", sort=False)))
+    tables = {str(run_id): table for run_id, table in study.kernels.groupby("run_id", sort=False)}
+    steps = study.runs.reindex(columns=["run_id", "step_median_s"]).to_numpy()
+    stored: list[tuple[str, StoredProfile | StoredCapture | None, float | None]]
+    stored = [(str(run_id), study.profiles.get(run_id), step_s) for run_id, step_s in steps]
+    stored += [(run.run_id, run, run.result.step_time_s) for run in study.raw_captures]
     return {
-        run.run_id: _profiled(run.run_id, run, tables[run.run_id], run.result.step_time_s)
-        for run in study.raw_captures
-        if run.result.tier and run.run_id in tables
+        run_id: _make_executed(run_id, profile, tables[run_id], step_s)
+        for run_id, profile, step_s in stored
+        if run_id in tables
     }
 
 
-def _profiled(
+def _make_executed(
     run_id: str,
     profile: StoredProfile | StoredCapture | None,
     kernels: pd.DataFrame,
     step_s: float | None,
-) -> Profiled:
+) -> Executed:
     result = profile.result if profile is not None else ProfileSummary(status="ok")
-    moved = {
-        f"{level}_bytes": number(kernels[f"{level}_bytes"].sum(min_count=1))
-        if f"{level}_bytes" in kernels else None
-        for level in ("dram", "l2", "l1")
-    }  # fmt: skip
-    return Profiled(
+    moved = kernels.reindex(columns=[f"{level}_bytes" for level in COUNTED_LEVELS])
+    sums = map(number, moved.astype(float).sum(min_count=1))
+    return Executed(
         run_id=run_id,
         profile_id=profile.run_id if profile is not None else "",
         result=result,
-        launches=whole(kernels["launches"].sum()),
+        launches=round(float(kernels["launches"].sum())),
         kernel_time_s=result.kernel_time_s or number(kernels["time_s"].sum()),
-        step_time_s=math.nan if step_s is None else step_s,
+        step_time_s=step_s,
         flops_by_roof=flops_by_roof(kernels),
-        **moved,
+        bytes_by_level=dict(zip(COUNTED_LEVELS, sums, strict=True)),
     )
 
 
-def whole(value: Any) -> int | None:
-    known = number(value)
-    return None if known is None else round(known)
+# ---------------------------------------------------------------- in words
 
 
-def describe_trust(one: Profiled) -> str:
+def describe_capture(one: Executed, row: Mapping[str, Any]) -> str:
+    """How near a capture, a row of study.captures, is to its roofs."""
+    text = f"{row['label']}, on {row['env']}: {describe_times(one)}."
+    reached = number(row["efficiency"])
+    if reached is None:
+        return text
+    they = "It reaches" if one.launches == 1 else "They reach"
+    return f"{text} {they} {format_percent(reached)} of what the roofs allow."
+
+
+def describe_times(one: Executed) -> str:
+    """Kernels beside their step; of a capture whose step was not timed, the kernels alone."""
+    if one.kernel_time_s is not None and one.step_time_s:
+        return _describe_gap(one, one.kernel_time_s, one.step_time_s)
+    taken = "an unknown time" if one.kernel_time_s is None else format_time(one.kernel_time_s)
+    if one.launches == 1:
+        return f"1 kernel launch takes {taken} (the step around it was not timed)"
+    return (
+        f"{si(one.launches)} kernel launches take {taken} together (the sum of their times; the"
+        " step around them was not timed)"
+    )
+
+
+def describe_trust(one: Executed) -> str:
     """Self-test, attribution and shortcuts of a profile, in a sentence or two."""
     result, test, parts = one.result, one.result.self_test, []
     if tool := TOOL_NAMES.get(result.tool or ""):
@@ -123,7 +126,11 @@ def describe_trust(one: Profiled) -> str:
     tested = [f"a {what} counted {three_digits(ratio)}"
               for what, ratio in ratios.items() if ratio is not None]  # fmt: skip
     if tested:
-        doubt = "" if one.is_trusted else f": outside {TRUSTED}, so doubt these counters"
+        doubt = (
+            ""
+            if test is None or test.is_trusted
+            else f": outside {TRUSTED}, so doubt these counters"
+        )
         parts.append(f"self-test: {listed(tested)} of the truth{doubt}")
     if result.attributed_share is not None:
         layers = result.layer_share
@@ -138,28 +145,12 @@ def describe_trust(one: Profiled) -> str:
     return "; ".join(parts)
 
 
-def describe_gap(one: Profiled) -> str:
-    """Kernel time and step time side by side, and what lies between, where both are known."""
-    if one.kernel_time_s is None or math.isnan(one.step_time_s):
-        return ""
-    result = one.result
-    return launch_gap(
-        one.kernel_time_s, one.step_time_s, one.launches,
-        busy_s=result.busy_time_s, copy_s=result.copies.time_s if result.copies else None,
-    )  # fmt: skip
-
-
-def launch_gap(
-    kernel_s: float,
-    step_s: float,
-    launches: int | None,
-    *,
-    busy_s: float | None = None,
-    copy_s: float | None = None,
-) -> str:
-    """`busy_s`: in which at least one kernel or copy ran, where that is known."""
-    overlap = describe_overlap(kernel_s + (copy_s or 0.0), busy_s)
-    text = f"kernels take {format_time(kernel_s)} ({launches} launches)"
+def _describe_gap(one: Executed, kernel_s: float, step_s: float) -> str:
+    """Kernel time and step time side by side, and what lies between."""
+    busy_s, copies = one.result.busy_time_s, one.result.copies
+    copy_s = copies.time_s if copies else 0.0
+    overlap = describe_overlap(kernel_s + copy_s, busy_s)
+    text = f"kernels take {format_time(kernel_s)} ({one.launches} launches)"
     text += f" and copies {format_time(copy_s)}" if copy_s else ""
     text += f", {overlap}," if overlap else ""
     text += f" of a step of {format_time(step_s)}"

@@ -15,6 +15,7 @@ from ridgeline.machine.datasheets import datasheet_for, find_published_roofs
 from ridgeline.machine.passport import Passport, Passports
 from ridgeline.profile.request import TIERS
 from ridgeline.records import RECOMPUTE, CaptureRequest, CountRequest, RunRequest, RunResult
+from ridgeline.report.text import safe_name
 from ridgeline.roofline.roofs import Roofs, datasheet_roofs, device_name, measured_roofs
 from ridgeline.store import (
     MeasuredRun,
@@ -260,7 +261,8 @@ class Machines:
             if _is_of(passport, device, name, run):
                 return _machine(passport, device, threads_of(run))
         sheet = datasheet_for(name) if device != "cpu" and name else None
-        env = _slug(name or (UNNAMED if isinstance(run.request, CaptureRequest) else device))
+        unnamed = UNNAMED if isinstance(run.request, CaptureRequest) else device
+        env = safe_name((name or unnamed).lower(), otherwise="unknown")
         if sheet is not None:
             entries = list(sheet.ceilings(device))
             roofs = datasheet_roofs(entries, env=env, device=device, device_name=name)
@@ -367,8 +369,3 @@ def _read_passports(results: ResultsFolder, problems: list[str]) -> list[Passpor
         except RidgelineError as error:
             problems.append(str(error))
     return sorted(readable, key=lambda p: p.measured_at, reverse=True)
-
-
-def _slug(text: str) -> str:
-    safe = (c if c.isalnum() or c in "._-" else "-" for c in text.lower())
-    return "".join(safe).strip("-") or "unknown"

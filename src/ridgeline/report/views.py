@@ -11,7 +11,6 @@ One whose runs were all deleted stays as it was.
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
@@ -22,8 +21,9 @@ from ridgeline.captures.capture import PROGRAM, sources_of
 from ridgeline.measure.advice import is_processor_shared
 from ridgeline.measure.statistics import is_disturbed
 from ridgeline.provenance import speed_variables
-from ridgeline.records import RunRequest
+from ridgeline.records import Provenance, RunRequest
 from ridgeline.report.stored import read_table
+from ridgeline.report.text import safe_name
 from ridgeline.settings import LOADING, STEP_SETTINGS, Settings, option
 from ridgeline.store import (
     IN_RESULTS,
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 MS = 1e3  # per second: the columns that others' scripts read are in milliseconds
 ALGORITHM = "default"  # whatever the library under torch chooses
-LONGEST_NAME = 100  # of a model, in the name of a file
 MOST_PASSES = 3  # over a folder that others write to
 TOO_WIDE = 0.5  # of the median; chosen, not calibrated: host-bound steps of an H200 moved by 30 %
+LIBRARIES = ("torch", "torchvision", "timm", "transformers", "triton")
 OBJECT = "object"  # the source of a module from somebody's program
 # Variables that say where something is, or which of several equal devices is used. They are stored
 # and shown, and runs that differ in them alone are repeats.
@@ -267,9 +267,7 @@ def _phase(run: MeasuredRun, phase: str) -> float | None:
 
 
 def _file_name(run: MeasuredRun) -> str:
-    """Of its model; the end of a long path says most."""
-    name = re.sub(r"[^A-Za-z0-9_.]+", "-", run.request.model)
-    return name[-LONGEST_NAME:].strip("-.") or "model"
+    return safe_name(run.request.model, otherwise="model")
 
 
 def _write(path: Path, table: pd.DataFrame) -> Path:
@@ -311,6 +309,15 @@ def disturbance(run: MeasuredRun) -> str:
 def config_text(config: Mapping[str, Any]) -> str:
     """The sizes that a model was configured with, as a cell: the same text for the same sizes."""
     return json.dumps(config, sort_keys=True, default=str) if config else ""
+
+
+def versions_text(made: Provenance) -> str:
+    """`ridgeline 0.4 (4f2a9c01b), torch 2.11, cuda 12.8, Python 3.12`: what a run was made with."""
+    commit, libraries = made.ridgeline_commit, made.libraries
+    parts = [f"ridgeline {made.ridgeline}" + (f" ({commit.sha[:9]})" if commit else "")]
+    parts += [f"{name} {libraries[name]}" for name in LIBRARIES if name in libraries]
+    parts += [f"{name} {version}" for name, version in made.backends.items()]
+    return ", ".join([*parts, f"Python {made.python}"])
 
 
 def environment_text(environment: Mapping[str, str]) -> str:

@@ -3,8 +3,8 @@
 Here are the kinds of figures and their files; the drawing is in
 
 views.py      a machine with its runs and points; runs of the same settings as one; captions
-steps.py      steps, layers, kernels, memory levels and phases under the roofs
-times.py      compute time against memory time, throughput against batch, bars of step times
+steps.py      steps, layers, kernels and memory levels under the roofs
+times.py      throughput against batch, bars of step times
 rooflines.py  the drawer of roofs
 labels.py     marks, and texts that keep clear of each other, of marks and of lines
 style.py      size, fonts, colours, marks, ticks, legend
@@ -43,13 +43,9 @@ FOR_EACH: dict[str, tuple[str, Callable[[MachineView], Drawing | None]]] = {
     "layers": ("roofline_{}_layers", steps.draw_layers),
     "kernels": ("roofline_{}_kernels", steps.draw_kernels),
     "hierarchical": ("roofline_{}_hierarchical", steps.draw_levels),
-    "time": ("roofline_{}_time", times.draw_times),
-    "training": ("roofline_{}_training", steps.draw_phases),
-    "batch": ("roofline_{}_batch", steps.draw_trajectories),
     "throughput": ("throughput_{}", times.draw_throughput),
 }
 FOR_ALL: dict[str, tuple[str, Callable[[Sequence[MachineView]], Drawing | None]]] = {
-    "machines": ("roofline_machines", steps.draw_machines),
     "runtime": ("runtime", times.draw_runtimes),
 }
 KINDS = (*FOR_EACH, *FOR_ALL)
