@@ -38,6 +38,7 @@ from ridgeline.report.statements import (
 )
 from ridgeline.report.study import Study
 from ridgeline.report.summary import WORDS
+from ridgeline.report.sweeps import describe_for_text
 from ridgeline.report.tables import GIGA, MS, SHOWN, Column, compact, quantity, share, text
 from ridgeline.report.text import capped, counted, listed, number, plain, records
 from ridgeline.report.views import environment_text
@@ -70,7 +71,7 @@ CONDITIONS = (
     quantity("memory_clock_hz", "memory clock (MHz)", 1e6),
     quantity("temperature_c", "temperature (°C)"), text("throttle_reasons", "held down by"),
 )  # fmt: skip
-FIGURE_SECTIONS = {"throughput": "measurement", "runtime": "measurement", "training": "analysis",
+FIGURE_SECTIONS = {"sweep": "sweeps", "throughput": "measurement", "runtime": "measurement", "training": "analysis",
                    "batch": "analysis"}  # fmt: skip
 
 
@@ -238,6 +239,11 @@ def measurement_values(material: Material) -> dict[str, Any]:
         "conditions": table(known, [*CASE, *CONDITIONS]),
         "warnings": warnings,  # without the advice that follows each
     }  # fmt: skip
+
+
+def sweep_values(material: Material) -> dict[str, Any]:
+    """How cases of each sweep ended, and why some failed."""
+    return {"every": describe_for_text(material.study), "most_failures": MOST_FINDINGS}
 
 
 def roofline_values(material: Material) -> dict[str, Any]:
@@ -448,7 +454,8 @@ def _list_versions(made: Provenance) -> tuple[str, ...]:
 
 def arrange_figures(figures: Sequence[Figure], folder: Path) -> dict[str, Markdown]:
     """The figures of each section, numbered through the report."""
-    sections: dict[str, list[Figure]] = {"measurement": [], "roofline": [], "analysis": []}
+    sections: dict[str, list[Figure]] = {"measurement": [], "sweeps": [], "roofline": [],
+                                          "analysis": []}
     for figure in figures:
         sections[FIGURE_SECTIONS.get(figure.kind, "roofline")].append(figure)
     n = count(1)
@@ -467,6 +474,6 @@ def _show_figure(figure: Figure, n: int, folder: Path) -> str:
 
 VALUES: dict[str, Callable[[Material], dict[str, Any]]] = {  # of the sections, by their names there
     "abstract": abstract_values, "design": design_values, "complexity": complexity_values,
-    "measurement": measurement_values, "roofline": roofline_values, "executed": executed_values,
+    "measurement": measurement_values, "sweeps": sweep_values, "roofline": roofline_values, "executed": executed_values,
     "analysis": analysis_values, "limits": limit_values, "appendix": appendix_values,
 }  # fmt: skip

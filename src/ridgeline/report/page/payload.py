@@ -32,6 +32,7 @@ from ridgeline.report.profiled import (
 )
 from ridgeline.report.study import BUSY, Machine, Study
 from ridgeline.report.summary import floor_notes, summary
+from ridgeline.report.sweeps import describe_for_page
 from ridgeline.report.text import capped, number, records
 from ridgeline.report.views import repeat_command
 from ridgeline.roofline.causes import CAUSES
@@ -107,6 +108,7 @@ def make_payload(study: Study) -> tuple[dict[str, Any], list[str]]:
             "causes": CAUSES,
         },
         "first_run": first,
+        "sweeps": describe_for_page(study, rows, words.column),
         "words": words.texts,  # last: the columns above fill it
     }
     return payload, left_out
