@@ -199,14 +199,19 @@ def report(
 
 
 def compare(
-    a: str, b: str, results: str | Path = "results", *, layers: bool | None = None
-) -> Comparison:
+    a: str, b: str, results: str | Path = "results", *, layers: bool | None = None,
+    sweep: str | None = None,
+) -> Comparison:  # fmt: skip
     """Two runs, labels, models, commits or folders, with intervals and a test.
 
-    `a` and `b` are what `ridgeline compare` takes.
+    `a` and `b` are what `ridgeline compare` takes; of a `sweep`, two values of a setting:
+    `"precision=fp32"` and `"precision=amp"`.
     """
     from ridgeline.report.compare import compare as compare_sides
+    from ridgeline.report.compare import compare_values
 
+    if sweep is not None:
+        return compare_values(sweep, a, b, results=Path(results), layers=layers)
     return compare_sides(a, b, results=Path(results), layers=layers)
 
 

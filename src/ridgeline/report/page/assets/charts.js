@@ -1,10 +1,12 @@
 // Small figures against a setting, as SVG: few points, so each can carry its own provenance.
-// Options: value, text, low and high of a run; at: its place on the axis; name of a line of runs;
+// Options: value, text, low and high of a run; at: its place on the axis, which is of a quantity
+// (axis, or in short word); name of a line of runs;
 // lost: cases without a run, as { at, place, text }.
 
 const MOST_CHARTS = 12;
 const AGAINST_BATCH = {
   axis: "batch size",
+  word: "batch",
   at: (run) => R.batch[run],
   name: (_, [run]) => [R.precision[run], R.setting[run]].filter(Boolean).join(", "),
 };
@@ -170,13 +172,13 @@ function curve(members, place, x, y, options) {
       r: 4,
       tabindex: "0",
       role: "img",
-      "aria-label": `${options.axis} ${options.at(run)}: ${options.text(run)}`,
+      "aria-label": `${options.word} ${options.at(run)}: ${options.text(run)}`,
     });
     shapes.push(
       withSource(
         dot,
         "measured",
-        () => `${options.axis} ${options.at(run)}: ${options.text(run)}\n${runSource(run)}`,
+        () => `${options.word} ${options.at(run)}: ${options.text(run)}\n${runSource(run)}`,
       ),
     );
   }

@@ -76,6 +76,7 @@ function sweepChart(sweep, { title, curves }, quantity) {
       label: quantity.label,
       unit: quantity.unit,
       axis: sweep.swept,
+      word: sweep.swept,
       value: quantity.value,
       at: (run) => places.get(run),
       tick: (value) => shortly(quantity.form(value)),
