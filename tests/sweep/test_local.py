@@ -21,7 +21,7 @@ from ridgeline.store import ResultsFolder
 from ridgeline.sweep.ledger import Holder, Ledger
 from ridgeline.sweep.run import LocalRun, Sweep
 from ridgeline.sweep.status import read_status
-from ridgeline.sweep.tables import write_stage
+from ridgeline.sweep.tables import write_tables
 
 COMMAND = [sys.executable, "-m", "tests.sweep.quick_sweep"]
 CASES = 21  # of both stages together: batch 1 of each network is in both
@@ -75,7 +75,7 @@ def test_a_stage_that_fails_holds_back_the_next(tmp_path: Path) -> None:
     run = LocalRun(sweep=sweep, work=fail, in_process=True)  # type: ignore[arg-type]
     run.run()
 
-    assert run.stopped.startswith("6 of 6 cases of the stage quick failed")
+    assert sweep.stopped.startswith("6 of 6 cases of the stage quick failed")
     assert [(s.stage, s.failed) for s in sweep.status()] == [("quick", 6), ("full", 3)]
 
 
@@ -190,18 +190,18 @@ def test_every_ending_of_a_case(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "resnet19" in reasons["resnet19"]["reason"]
     folder = results / "sweeps" / "study"
     tables = sorted(path.name for path in (folder / "full").rglob("*.csv"))
-    assert [name.partition("_")[2] for name in tables] == ["overall.csv"]
+    assert [name.partition("_")[2] for name in tables] == ["default_overall.csv"]
 
 
 def test_tables_of_a_stage_have_the_columns_of_the_views(tmp_path: Path) -> None:
     sweep = run_sweep(tmp_path)
 
-    written = write_stage(sweep.ledger, "quick", sweep.plans["quick"])
+    written = write_tables(sweep.ledger, {"quick": sweep.plans["quick"]})
 
     assert [path.relative_to(sweep.ledger.path).as_posix() for path in written] == [
-        "quick/lstm_a-processor/lstm_overall.csv",
-        "quick/yolo_a-processor/yolo_overall.csv",
-        "quick/resnet18-cifar_a-processor/resnet18-cifar_overall.csv",
+        "quick/lstm_default_a-processor/lstm_default_overall.csv",
+        "quick/yolo_default_a-processor/yolo_default_overall.csv",
+        "quick/resnet18-cifar_default_a-processor/resnet18-cifar_default_overall.csv",
     ]
     header, *rows = written[0].read_text().splitlines()
     assert header.startswith("model,algorithm,batch_size,input_size,mean,std,min,max,median")

@@ -69,6 +69,6 @@ def print_stages(stages: list[StageStatus], *, as_json: bool) -> None:
             print(
                 f"{one.name} {one.stage}: {len(reasons) - MOST_REASONS} more reasons, with --json"
             )
-        for line in one.waits:
+        for line in (*one.waits, *one.notes):
             print(f"{one.name} {one.stage}: {line}")
     sys.stdout.flush()

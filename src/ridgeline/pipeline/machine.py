@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.compare import another_device, another_machine, check_drift, drift
+from ridgeline.machine.compare import (
+    DriftCheck,
+    another_device,
+    another_machine,
+    check_drift,
+    drift,
+)
 from ridgeline.machine.describe import Description, describe, machine_name
 from ridgeline.machine.measure import choose_devices, measure_machine
 from ridgeline.machine.passport import Passport, Passports
@@ -76,6 +82,21 @@ def machine_task(task: MachineTask, send: OnProgress) -> MachineAnswer:
     if passport.noise > NOISY:
         note += f"; {describe_noise(passport)}: --remeasure when it is quiet"
     return MachineAnswer(name=name, is_cached=False, note=note)
+
+
+def drift_task(task: tuple[Path, str, int], send: OnProgress) -> DriftCheck | None:
+    """Whether the passport of this very machine still holds; None where there is none."""
+    with torch_needed():
+        from ridgeline.measure.backends import choose_backend
+
+    folder, backend, number = task
+    chosen = choose_backend(backend, number)
+    device = f"cuda:{number}" if chosen.kind == "cuda" else chosen.kind
+    description, passports = describe(), Passports(folder)
+    name = passport_name(machine_name(description), description, device)
+    look = MachineTask(results=folder, device=device, quick=True, remeasure=False)
+    passport = _find_passport(passports, name, look, description)
+    return None if passport is None else check_drift(passport, device)
 
 
 def describe_noise(passport: Passport) -> str:

@@ -71,8 +71,8 @@ CONDITIONS = (
     quantity("memory_clock_hz", "memory clock (MHz)", 1e6),
     quantity("temperature_c", "temperature (°C)"), text("throttle_reasons", "held down by"),
 )  # fmt: skip
-FIGURE_SECTIONS = {"sweep": "sweeps", "throughput": "measurement", "runtime": "measurement", "training": "analysis",
-                   "batch": "analysis"}  # fmt: skip
+FIGURE_SECTIONS = {"throughput": "measurement", "runtime": "measurement", "training": "analysis",
+                   "batch": "analysis", "sweep": "sweeps"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -454,8 +454,12 @@ def _list_versions(made: Provenance) -> tuple[str, ...]:
 
 def arrange_figures(figures: Sequence[Figure], folder: Path) -> dict[str, Markdown]:
     """The figures of each section, numbered through the report."""
-    sections: dict[str, list[Figure]] = {"measurement": [], "sweeps": [], "roofline": [],
-                                          "analysis": []}
+    sections: dict[str, list[Figure]] = {
+        "measurement": [],
+        "sweeps": [],
+        "roofline": [],
+        "analysis": [],
+    }
     for figure in figures:
         sections[FIGURE_SECTIONS.get(figure.kind, "roofline")].append(figure)
     n = count(1)
@@ -474,6 +478,7 @@ def _show_figure(figure: Figure, n: int, folder: Path) -> str:
 
 VALUES: dict[str, Callable[[Material], dict[str, Any]]] = {  # of the sections, by their names there
     "abstract": abstract_values, "design": design_values, "complexity": complexity_values,
-    "measurement": measurement_values, "sweeps": sweep_values, "roofline": roofline_values, "executed": executed_values,
+    "measurement": measurement_values, "roofline": roofline_values, "executed": executed_values,
     "analysis": analysis_values, "limits": limit_values, "appendix": appendix_values,
+    "sweeps": sweep_values,
 }  # fmt: skip

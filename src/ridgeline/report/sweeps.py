@@ -381,11 +381,13 @@ def describe_for_text(study: Study) -> list[dict[str, Any]]:
     described = []
     for sweep in read_sweeps(study):
         lost = [case for case in sweep.cases if case.status not in (DONE, NOT_RUN)]
-        described.append({
-            "name": sweep.name,
-            "stages": sweep.count_stages(),
-            "devices": sweep.count_devices(),
-            "notes": sweep.notes,
-            "failures": [(sweep.name_case(one), one.status, one.reason) for one in lost],
-        })
+        described.append(
+            {
+                "name": sweep.name,
+                "stages": sweep.count_stages(),
+                "devices": sweep.count_devices(),
+                "notes": sweep.notes,
+                "failures": [(sweep.name_case(one), one.status, one.reason) for one in lost],
+            }
+        )
     return described

@@ -194,7 +194,7 @@ class _Reader:
 
     def read(self, top: Any, name: str, text: str) -> Matrix:
         if not isinstance(top, dict) or not top:
-            problem = "this is no mapping of keys to values" if top else "the file is empty"
+            problem = "this is no mapping of keys to values" if top else "the matrix is empty"
             raise self.error((), problem, "start with `models: …`")
         self._check_keys(top, (), (*TOP_KEYS, *_STAGE_READERS, *RULES, *DIMENSIONS))
         name = str(top.get("name", name))
@@ -234,8 +234,8 @@ class _Reader:
                              "add models: [resnet50]")  # fmt: skip
         count = stage.repeats * prod(len(several) for several in stage.values.values())
         if count > LARGEST_MATRIX:
-            raise self.error(place, f"the stage {stage.name} has {count:,} cases",
-                             f"at most {LARGEST_MATRIX:,} are possible: shorten its lists")  # fmt: skip
+            hint = f"at most {LARGEST_MATRIX:,} are possible: shorten its lists"
+            raise self.error(place, f"the stage {stage.name} has {count:,} cases", hint)
         if next(stage.combinations(), None) is None:
             raise self.error(place, f"the stage {stage.name} has no case left",
                              "exclude leaves nothing: loosen it, or add values")  # fmt: skip
@@ -244,8 +244,8 @@ class _Reader:
         """Entries of include or exclude: dimensions with one value or several."""
         rules = [raw] if isinstance(raw, dict) else raw or []
         if not isinstance(rules, list) or not all(isinstance(one, dict) for one in rules):
-            raise self.error(path, f"{path[-1]} is no list of combinations",
-                             f"for example: {path[-1]}: [{{models: resnet50, precision: amp}}]")  # fmt: skip
+            hint = f"for example: {path[-1]}: [{{models: resnet50, precision: amp}}]"
+            raise self.error(path, f"{path[-1]} is no list of combinations", hint)
         for rule in rules:
             self._check_keys(rule, path, DIMENSIONS)
         return tuple({name: self._read_values((*path, name), several)
@@ -263,8 +263,8 @@ class _Reader:
     def _read_slurm(self, top: dict[str, Any]) -> SlurmOptions:
         raw, kinds = top.get("slurm") or {}, typing.get_type_hints(SlurmOptions)
         if not isinstance(raw, dict):
-            raise self.error(("slurm",), "slurm is no mapping",
-                             "for example: slurm: {partition: gpu, gpus: 1, time: 02:00:00}")  # fmt: skip
+            hint = "for example: slurm: {partition: gpu, gpus: 1, time: 02:00:00}"
+            raise self.error(("slurm",), "slurm is no mapping", hint)
         self._check_keys(raw, ("slurm",), tuple(kinds))
         return SlurmOptions(**{
             key: self._convert(("slurm", key), value, partial(_read_slurm_value, key, kinds[key]))
@@ -275,8 +275,7 @@ class _Reader:
         try:
             return read(raw)
         except ValueError as error:
-            name = ".".join(path) if path[0] == "slurm" else path[-1]
-            raise self.error(path, f"{name}: {error}", _describe_values(path[-1])) from error
+            raise self.error(path, f"{path[-1]}: {error}", _describe_values(path[-1])) from error
 
     def _check_keys(self, content: dict[str, Any], path: KeyPath, known: Sequence[str]) -> None:
         for key in content:
@@ -292,7 +291,7 @@ class _Reader:
             raise self.error(path, f"{name!r} cannot be {whose} name", hint)
 
 
-# ---------------------------------------------------------------- values: a ValueError is a wrong one
+# ---------------------------------------------------------------- values (else a ValueError)
 
 
 def _expand(key: str, raw: Any) -> list[Any]:
@@ -370,11 +369,11 @@ def _read_duration(raw: Any) -> float | None:
 
 
 def _read_share(raw: Any) -> float:
-    words = {"no failures": 1.0, "no_failures": 1.0, "always": 0.0}
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", str(raw))
-    if raw not in words and (found is None or float(found[1]) > 100):
+    words = {"no failures": "100%", "no_failures": "100%", "always": "0%"}
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", words.get(str(raw), str(raw)))
+    if found is None or float(found[1]) > 100:
         raise ValueError(f"{raw!r} is not known")
-    return float(found[1]) / 100 if found else words[raw]
+    return float(found[1]) / 100
 
 
 def _read_slurm_value(key: str, kind: Any, raw: Any) -> Any:
@@ -414,4 +413,6 @@ def _describe_values(key: str) -> str:
     }  # fmt: skip
     if key in examples:
         return f"for example: {key}: {examples[key]}"
-    return f"see docs/sweep.md, or `ridgeline run --help` for --{key.replace('_', '-')}"
+    if key in DIMENSIONS:
+        return f"see `ridgeline run --help` for --{key.replace('_', '-')}"
+    return "docs/sweep.md has a table of these keys"

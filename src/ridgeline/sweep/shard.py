@@ -13,18 +13,20 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from ridgeline.errors import RidgelineError
+from ridgeline.machine.passport import Passports
 from ridgeline.measure.isolation import Failure, run_isolated
 from ridgeline.measure.worker import MeasuredCase, measure_task
 from ridgeline.pipeline.cases import Case, CaseRunner, Executor, NoProgress, ProgressListener
+from ridgeline.pipeline.machine import drift_task
 from ridgeline.records import CountRequest
-from ridgeline.store import MeasuredRun, ResultsFolder, atomic_write_text, to_json
+from ridgeline.store import MeasuredRun, ResultsFolder
 from ridgeline.sweep.ledger import (
     BROKEN,
     DONE,
@@ -33,7 +35,9 @@ from ridgeline.sweep.ledger import (
     OUT_OF_MEMORY,
     TIMED_OUT,
     CaseRecord,
+    Lease,
     Ledger,
+    ShardRecord,
     find_completed,
     slurm_task,
     stored_runs,
@@ -43,26 +47,9 @@ from ridgeline.sweep.plan import SweepCase
 JOB_TIME_ENDS = "the job's time is nearly over"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardRecord:
-    """What a shard ran on: results of unlike devices are never compared as if they were alike."""
-
-    name: str
-    host: str
-    job: str = ""
-    stage: str = ""
-    cpu: str = ""
-    gpus: tuple[str, ...] = ()
-    gpu_uuids: tuple[str, ...] = ()
-    max_clocks_hz: tuple[float, ...] = ()
-    drivers: tuple[str, ...] = ()
-    is_exclusive: bool | None = None  # None: not known, as outside of Slurm
-    started: str = ""
-
-
 @dataclass(slots=True, kw_only=True)
 class Shard:
-    """Runs cases; `failed` and `done` count what came of those that it ran itself."""
+    """Runs cases; `failed` counts those that it ran itself and that went wrong."""
 
     ledger: Ledger
     stage: str
@@ -71,34 +58,38 @@ class Shard:
     on_record: Callable[[SweepCase, CaseRecord], None] = lambda case, record: None
     work: Callable[..., MeasuredCase] = measure_task
     in_process: bool = False
-    done: int = 0
     failed: int = 0
-    waiting: list[SweepCase] = field(default_factory=list)  # that other shards work on
 
     def run(self, cases: Sequence[SweepCase]) -> None:
         """Run what is neither finished nor claimed by another shard."""
         self.name = self.name or _make_name()
-        self._write_record()
         known = self.ledger.records()
-        for case in cases:
-            if case.case_id in known:
-                continue
+        mine = [case for case in cases if case.case_id not in known]
+        if mine:
+            record = describe_shard(self.name, self.stage)
+            self.ledger.record_shard(replace(record, **self._check_drift(mine[0])))
+        for case in mine:
             self.progress.start(case.name)
             lease = self.ledger.claim(case.case_id)
-            if lease is None:
-                if self.ledger.read_record(case.case_id) is None:
-                    self.waiting.append(case)
-                continue
-            with lease:
-                record = self._run_case(case)
-                if lease.is_ours():  # else another shard has begun it again, and will tell
-                    self.ledger.record(record)
-            self._count(case, record)
+            if lease is not None:
+                self._run_claimed(case, lease)
 
-    def _count(self, case: SweepCase, record: CaseRecord) -> None:
-        self.done += record.is_done
+    def _run_claimed(self, case: SweepCase, lease: Lease) -> None:
+        with lease:
+            record = self._run_case(case)
+            if lease.is_ours():  # else another shard has begun it again, and will tell
+                self.ledger.record(record)
         self.failed += not record.is_done
         self.on_record(case, record)
+
+    def _check_drift(self, case: SweepCase) -> dict[str, Any]:
+        """Whether the machine is as fast as its passport says; a second, where there is one."""
+        folder, settings = self.ledger.results.path, case.settings
+        if not Passports(folder).names():
+            return {}
+        outcome = run_isolated(drift_task, (folder, settings.backend, settings.device))
+        moved = outcome.answer  # None, too, where torch is not there
+        return {"drift": str(moved), "has_drifted": moved.has_drifted} if moved else {}
 
     def _run_case(self, case: SweepCase) -> CaseRecord:
         start_s = monotonic()
@@ -201,10 +192,6 @@ class Shard:
                 shard=self.name,
             )  # fmt: skip
             self.ledger.record(record)
-
-    def _write_record(self) -> None:
-        path = self.ledger.path / "shards" / f"{self.name}.json"
-        atomic_write_text(path, to_json(describe_shard(self.name, self.stage)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
