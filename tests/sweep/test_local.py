@@ -44,8 +44,8 @@ def test_a_sweep_from_its_first_stage_to_its_last(tmp_path: Path) -> None:
     quick, full = read_status(ResultsFolder(tmp_path))
     assert (quick.total, quick.done, quick.failed, quick.is_finished) == (6, 6, 0, True)
     assert (full.total, full.done, full.failed, full.is_finished) == (18, 17, 1, True)
-    assert [failure.status for failure in full.failures] == ["out of memory"]
-    assert full.failures[0].settings["batch_size"] == 6
+    ((case, record),) = full.failures
+    assert (case.spec.batch_size, record.status) == (6, "out of memory")
     assert Counter(runs_of_cases(tmp_path).values()) == {1: CASES - 1}
     assert len(endings(sweep)) == CASES
     assert not list((sweep.ledger.path / "leases").iterdir())

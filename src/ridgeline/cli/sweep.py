@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -203,14 +204,15 @@ def _run_here(plan: Sweep, stage: str | None, parallel: int, *, as_json: bool, q
     from ridgeline.sweep.run import LocalRun
 
     total = sum(len(plan.open_cases(s.name)) for s in plan.stages_from(stage))
-    interrupted = False
-    run = LocalRun(sweep=plan, parallel=parallel)
+    interrupted, is_silent = False, quiet or as_json
+    stdout = subprocess.DEVNULL if is_silent else None
+    run = LocalRun(sweep=plan, parallel=parallel, stdout=stdout)
     try:
-        with progress_bar(total, quiet=quiet) as progress:
+        with progress_bar(total, quiet=quiet or parallel > 1) as progress:
             run.progress = progress
 
             def show(case: SweepCase, record: CaseRecord) -> None:
-                if not quiet and not as_json:
+                if not is_silent:
                     with progress.aside():
                         _print_record(case, record)
 

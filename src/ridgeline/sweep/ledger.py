@@ -32,6 +32,7 @@ from types import TracebackType
 from typing import Any
 
 from ridgeline.errors import RidgelineError
+from ridgeline.report.sweeps import list_sweeps
 from ridgeline.serialize import FieldError, Record, from_dict
 from ridgeline.store import ResultsFolder, atomic_write_text, to_json, writing
 from ridgeline.sweep.matrix import Matrix, parse_matrix
@@ -373,12 +374,8 @@ def find_completed(results: ResultsFolder, run_ids: Iterable[str]) -> str:
 # ---------------------------------------------------------------- all sweeps of a folder
 
 
-def list_sweeps(results: ResultsFolder) -> list[str]:
-    return sorted(path.parent.name for path in (results.path / "sweeps").glob("*/sweep.yaml"))
-
-
 def _describe_sweeps(results: ResultsFolder) -> str:
-    names = ", ".join(list_sweeps(results))
+    names = ", ".join(list_sweeps(results.path))
     return f"there are {names}" if names else "there is none yet: `ridgeline sweep FILE.yaml`"
 
 

@@ -39,7 +39,7 @@ DIMENSIONS = (
 TOP_KEYS = ("name", "stages", "slurm")
 ONE_STAGE = "full"  # the name of the only stage of a matrix that has none
 LARGEST_MATRIX = 1_000_000  # cases: more is a slip
-_RANGE = re.compile(r"(\d+):(\d+)(?::(\d+))?")
+_RANGE = re.compile(r"(\d+):(\d+)(?::([1-9]\d*))?")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|)")
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}")
@@ -300,12 +300,10 @@ def _expand(key: str, raw: Any) -> list[Any]:
     found = _RANGE.fullmatch(raw.strip()) if isinstance(raw, str) and key in RANGED else None
     if found is None:
         return [read(raw)]
-    first, last, step = int(found[1]), int(found[2]), int(found[3] or 1)
-    if step < 1 or last < first:
-        raise ValueError(f"the range {raw!r} has no number in it")
-    if (last - first) // step >= LARGEST_MATRIX:
-        raise ValueError(f"the range {raw!r} is too long")
-    return [read(one) for one in range(first, last + 1, step)]
+    numbers = range(int(found[1]), int(found[2]) + 1, int(found[3] or 1))
+    if not 0 < len(numbers) <= LARGEST_MATRIX:
+        raise ValueError(f"the range {raw!r} has {len(numbers):,} numbers")
+    return [read(one) for one in numbers]
 
 
 def _read_text(raw: Any) -> str:

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -38,7 +37,6 @@ from ridgeline.sweep.status import StageStatus, read_stages
 from ridgeline.sweep.tables import write_tables
 
 EXECUTORS = ("local", "slurm")
-LOOK_S = 0.5  # how often a sweep of several processes looks how far they are
 ENDING_S = 20.0  # for a process to end the case that it is at
 TASK_ID = "$SLURM_ARRAY_TASK_ID"
 OnMessage = Callable[[str], None]
@@ -187,6 +185,7 @@ class LocalRun:
     on_record: OnRecord = lambda case, record: None
     work: Callable[..., MeasuredCase] = measure_task
     in_process: bool = False
+    stdout: int | None = subprocess.DEVNULL  # of parallel processes; None: where ours goes
 
     def run(self, stage_name: str | None = None) -> None:
         for stage in self.sweep.open_stages(stage_name):
@@ -194,11 +193,13 @@ class LocalRun:
 
     def _run_stage(self, stage: Stage) -> None:
         cases = self.sweep.open_cases(stage.name)
+        if any(case.gpu for case in cases):
+            raise RidgelineError("the sweep names kinds of GPU, and only Slurm chooses among them",
+                                 hint="leave `gpu` out, or use --executor slurm")  # fmt: skip
         shards = split_into_shards(cases, self.parallel) if self.parallel > 1 else [cases]
         if len(shards) > 1:
-            self._run_processes(stage, len(shards), cases)
+            self._run_processes(stage, len(shards))
             return
-        _check_gpu_kind(cases)
         with ended_by_signals():
             Shard(
                 ledger=self.sweep.ledger, stage=stage.name, progress=self.progress,
@@ -206,33 +207,18 @@ class LocalRun:
                 in_process=self.in_process,
             ).run(cases)  # fmt: skip
 
-    def _run_processes(self, stage: Stage, count: int, cases: Sequence[SweepCase]) -> None:
+    def _run_processes(self, stage: Stage, count: int) -> None:
         """A process for each shard, each with a GPU of its own where there are several."""
         processes: list[subprocess.Popen[bytes]] = []
         try:
             for number in range(count):
                 command = shard_command(self.sweep, stage.name, str(number), count)
                 environment = {**os.environ, **choose_gpu(number)}
-                processes.append(
-                    subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
-                )
-            self._watch(processes, cases)
+                processes.append(subprocess.Popen(command, env=environment, stdout=self.stdout))
+            for process in processes:
+                process.wait()
         finally:
             _end(processes)
-
-    def _watch(self, processes: list[subprocess.Popen[bytes]], cases: Sequence[SweepCase]) -> None:
-        waiting = {case.case_id: case for case in cases}
-        while True:
-            is_over = all(process.poll() is not None for process in processes)
-            for case_id in list(waiting):
-                record = self.sweep.ledger.read_record(case_id)
-                if record is not None:
-                    case = waiting.pop(case_id)
-                    self.progress.start(case.name)
-                    self.on_record(case, record)
-            if is_over:
-                return
-            time.sleep(LOOK_S)
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
@@ -306,24 +292,6 @@ def put_back(ledger: Ledger) -> str:
     if not task or Slurm().requeue(task, script):
         return ""
     return f"job {task} could not be put back into the queue; start the sweep again"
-
-
-def _check_gpu_kind(cases: Sequence[SweepCase]) -> None:
-    """A kind of GPU is chosen by Slurm; here it has to be the one that is there."""
-    kinds = {case.gpu for case in cases} - {""}
-    if not kinds:
-        return
-    from ridgeline.sensors.nvidia import load_nvml, read_gpus
-
-    nvml = load_nvml()
-    names = [gpu.name for gpu in read_gpus(nvml)] if nvml else []
-    absent = sorted(kind for kind in kinds if not any(kind.lower() in n.lower() for n in names))
-    if absent:
-        raise RidgelineError(
-            f"the sweep wants GPUs of the kind {', '.join(absent)}, and here is"
-            f" {', '.join(names) or 'no GPU'}",
-            hint="leave `gpu` out, or use --executor slurm",
-        )
 
 
 # ---------------------------------------------------------------- on Slurm

@@ -14,28 +14,19 @@ from typing import Any
 from ridgeline.errors import RidgelineError
 from ridgeline.records import CountRequest
 from ridgeline.report.stored import count_key, run_key, stored_counts
+from ridgeline.report.sweeps import list_sweeps
 from ridgeline.store import ResultsFolder, ResultsIndex
-from ridgeline.sweep.ledger import CaseRecord, Ledger, list_sweeps, read_plan
+from ridgeline.sweep.ledger import CaseRecord, Ledger, read_plan
 from ridgeline.sweep.matrix import Stage
 from ridgeline.sweep.plan import SweepCase
 from ridgeline.sweep.slurm import Slurm, describe_reason, job_name, read_jobs
 from ridgeline.workloads.sources import file_digest
 
 GUESS_S = {"run": 25.0, "layers": 5.0, "energy": 10.0, "profile": 15.0, "count": 5.0}  # of a case
+STILL_OR_WELL = ("PENDING", "RUNNING", "COMPLETED")  # of a task that left the queue just now
 START_S = 10.0  # of a process and its model
 WARM_UP = 10  # steps before those that are timed …
 FEWEST, TIMED_S, MOST = 6, 10.0, 100  # … which are as many as last so long, within these limits
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedCase:
-    """A case that ended badly, and why."""
-
-    case_id: str
-    settings: Mapping[str, Any]
-    status: str
-    reason: str
-    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +41,7 @@ class StageStatus:
     failed: int
     remaining_s: float
     is_guess: bool = False  # no case like these has ended yet
-    failures: tuple[FailedCase, ...] = ()
+    failures: tuple[tuple[SweepCase, CaseRecord], ...] = ()
     waits: tuple[str, ...] = ()  # what Slurm says of jobs that wait or ended
     notes: tuple[str, ...] = ()  # on the machines that ran cases
 
@@ -71,8 +62,9 @@ class StageStatus:
             "name": self.name, "stage": self.stage, "total": self.total, "done": self.done,
             "running": self.running, "pending": self.pending, "failed": self.failed,
             "remaining_s": self.remaining_s,
-            "failures": [{"case_id": f.case_id, "settings": dict(f.settings), "status": f.status,
-                          "reason": f.reason} for f in self.failures],
+            "failures": [{"case_id": case.case_id, "settings": case.definition,
+                          "status": record.status, "reason": record.reason}
+                         for case, record in self.failures],
             "waits": list(self.waits), "notes": list(self.notes),
         }  # fmt: skip
 
@@ -136,22 +128,17 @@ def summarise(
     expectation: Expectation,
 ) -> StageStatus:
     """The status of a stage from its plan and what is known of its cases."""
-    ended = Counter(records[c.case_id].is_done for c in cases if c.case_id in records)
     at_work = {*running} - records.keys()
     open_cases = [case for case in cases if case.case_id not in records]
     expected = [expectation.expect(case) for case in open_cases]
-    failures = tuple(
-        FailedCase(case_id=case.case_id, settings=case.definition, status=record.status,
-                   reason=record.reason, hint=record.hint)
-        for case in cases
-        if (record := records.get(case.case_id)) is not None and not record.is_done
-    )  # fmt: skip
+    known = [(case, records[case.case_id]) for case in cases if case.case_id in records]
+    failures = tuple((case, record) for case, record in known if not record.is_done)
     return StageStatus(
         name=name,
         stage=stage,
         total=len(cases),
-        done=ended[True],
-        failed=ended[False],
+        done=len(known) - len(failures),
+        failed=len(failures),
         running=sum(case.case_id in at_work for case in open_cases),
         remaining_s=sum(seconds for seconds, _ in expected),
         is_guess=any(guess for _, guess in expected),
@@ -163,7 +150,7 @@ def read_status(
     results: ResultsFolder, name: str | None = None, *, slurm: Slurm | None = None
 ) -> list[StageStatus]:
     """Every stage of one sweep, or of all."""
-    names = [name] if name else list_sweeps(results)
+    names = [name] if name else list_sweeps(results.path)
     if not names:
         raise RidgelineError(
             f"there is no sweep in {results.path}",
@@ -228,7 +215,7 @@ def _add_ended(
     """Jobs that left the queue, where the cluster keeps accounts of them."""
     gone = [job_id for job_id in by_job if job_id not in queued]
     ended = Counter((by_job.get(task.job_id, ""), task.state) for task in slurm.history(gone)
-                    if not task.is_active and task.state != "COMPLETED")  # fmt: skip
+                    if task.state not in STILL_OR_WELL)  # fmt: skip
     for (stage, state), count in ended.items():
         if stage:
             lines[stage].append(f"{count} tasks ended: {state}")
