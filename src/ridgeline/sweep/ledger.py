@@ -40,7 +40,6 @@ from ridgeline.sweep.plan import ID_LENGTH, SweepCase, plan_stage
 
 HEARTBEAT_S = 10.0
 STALE_S = 90.0  # without a heartbeat: file systems of clusters show changes late
-MOST_ATTEMPTS = 3  # of a case that did not end within its job's time
 _CASE_IN_RUN = re.compile(rf"Z-([0-9a-f]{{{ID_LENGTH}}})-")
 
 
@@ -162,7 +161,6 @@ class Ledger:
         failed = [one for one in case_ids if (r := self.read_record(one)) and not r.is_done]
         for case_id in failed:
             (self.path / "finished" / f"{case_id}.json").unlink(missing_ok=True)
-        self.forget_attempts(failed)
         return len(failed)
 
     def adopt(self, cases: Iterable[SweepCase]) -> None:
@@ -177,10 +175,6 @@ class Ledger:
             done = find_completed(self.results, run_ids)
             if done:
                 self.record(CaseRecord(case_id=case_id, status=DONE, run_ids=(done,)))
-
-    def forget_attempts(self, case_ids: Iterable[str]) -> None:
-        for case_id in case_ids:
-            (self.path / "leases" / f"{case_id}.attempts").unlink(missing_ok=True)
 
     # ------------------------------------------------------------ leases
 
@@ -206,13 +200,6 @@ class Ledger:
             if holder is not None and not _is_stale(path):
                 found[path.stem] = holder
         return found
-
-    def count_attempt(self, case_id: str) -> int:
-        """Note that a case was begun and not ended within its job's time; how often by now."""
-        path = self.path / "leases" / f"{case_id}.attempts"
-        with writing(self.path), path.open("ab") as file:
-            file.write(b".")
-            return file.tell()
 
 
 @dataclass(slots=True)

@@ -38,6 +38,7 @@ from ridgeline.sweep.tables import write_tables
 
 EXECUTORS = ("local", "slurm")
 ENDING_S = 20.0  # for a process to end the case that it is at
+NOT_BACK = "the job could not be put back into the queue; start the sweep again"
 TASK_ID = "$SLURM_ARRAY_TASK_ID"
 OnMessage = Callable[[str], None]
 OnRecord = Callable[[SweepCase, CaseRecord], None]
@@ -280,18 +281,10 @@ def run_shard(
             shard.run(shards[number])
         except KeyboardInterrupt:
             if Interrupt.reason == JOB_TIME_ENDS:
-                on_message(put_back(sweep.ledger) or "put back into the queue")
+                is_back = Slurm().requeue(slurm_task(os.environ))
+                on_message("put back into the queue" if is_back else NOT_BACK)
             raise
     return shard
-
-
-def put_back(ledger: Ledger) -> str:
-    """Have this job of Slurm start again; what to tell if that is not possible."""
-    task = slurm_task(os.environ)
-    script = {job.job_id: job.script for job in read_jobs(ledger)}.get(task.partition("_")[0], "")
-    if not task or Slurm().requeue(task, script):
-        return ""
-    return f"job {task} could not be put back into the queue; start the sweep again"
 
 
 # ---------------------------------------------------------------- on Slurm
@@ -323,7 +316,6 @@ class SlurmRun:
         if busy is None:
             self.sweep.stopped = "squeue does not answer, so nothing was submitted; try again later"
             return
-        self.sweep.ledger.forget_attempts(c.case_id for c in self.sweep.plans[stage.name])
         for numbers, gpu, offset in self._list_arrays(stage, busy):
             name = "-".join(filter(None, (stage.name, gpu, str(offset) if offset else "")))
             script = self._write_script(name, self.script(stage, numbers, gpu, offset))

@@ -30,7 +30,6 @@ from ridgeline.store import MeasuredRun, ResultsFolder
 from ridgeline.sweep.ledger import (
     BROKEN,
     DONE,
-    MOST_ATTEMPTS,
     NOT_SUPPORTED,
     OUT_OF_MEMORY,
     TIMED_OUT,
@@ -45,11 +44,12 @@ from ridgeline.sweep.ledger import (
 from ridgeline.sweep.plan import SweepCase
 
 JOB_TIME_ENDS = "the job's time is nearly over"
+MOST_STARTS = 3  # of a job that is put back, and in which no case ended the last time
 
 
 @dataclass(slots=True, kw_only=True)
 class Shard:
-    """Runs cases; `failed` counts those that it ran itself and that went wrong."""
+    """Runs cases; `ended` and `failed` count those that it ran itself."""
 
     ledger: Ledger
     stage: str
@@ -58,6 +58,7 @@ class Shard:
     on_record: Callable[[SweepCase, CaseRecord], None] = lambda case, record: None
     work: Callable[..., MeasuredCase] = measure_task
     in_process: bool = False
+    ended: int = 0
     failed: int = 0
 
     def run(self, cases: Sequence[SweepCase]) -> None:
@@ -79,6 +80,7 @@ class Shard:
             record = self._run_case(case)
             if lease.is_ours():  # else another shard has begun it again, and will tell
                 self.ledger.record(record)
+        self.ended += 1
         self.failed += not record.is_done
         self.on_record(case, record)
 
@@ -98,7 +100,7 @@ class Shard:
         except RidgelineError as error:  # an input that is wrong
             run_ids, failure = [], Failure(reason=error.problem, hint=error.hint, is_input=True)
         except KeyboardInterrupt:
-            self._note_attempt(case)
+            self._record_endless(case)
             raise
         return CaseRecord(
             case_id=case.case_id,
@@ -180,16 +182,14 @@ class Shard:
         outcome = run_isolated(count_case_task, (self.ledger.results.path, case))
         return [], outcome.failure
 
-    def _note_attempt(self, case: SweepCase) -> None:
-        """A case that never ends within its job's time must not be begun for ever."""
-        if Interrupt.reason != JOB_TIME_ENDS:
-            return
-        if self.ledger.count_attempt(case.case_id) >= MOST_ATTEMPTS:
-            reason = f"did not end within the time of its job, {MOST_ATTEMPTS} times"
+    def _record_endless(self, case: SweepCase) -> None:
+        """A case that does not fit into a whole job must not be begun for ever."""
+        starts = int(os.environ.get("SLURM_RESTART_COUNT") or 0) + 1
+        if Interrupt.reason == JOB_TIME_ENDS and not self.ended and starts >= MOST_STARTS:
             record = CaseRecord(
-                case_id=case.case_id, status=TIMED_OUT, reason=reason,
+                case_id=case.case_id, status=TIMED_OUT, shard=self.name,
+                reason=f"did not end within the time of its job, which began {starts} times",
                 hint="give the job more time (slurm.time), or the case less to do",
-                shard=self.name,
             )  # fmt: skip
             self.ledger.record(record)
 

@@ -316,15 +316,9 @@ class Slurm:
         if job_ids:
             self.run(("scancel", *job_ids))
 
-    def requeue(self, task: str, script: str) -> bool:
-        """Have a task of an array start again: by Slurm itself, or as a new job."""
-        if self.run(("scontrol", "requeue", task)).returncode == 0:
-            return True
-        number = task.partition("_")[2]
-        if not script or not number:
-            return False
-        more = ("--array", number, "--dependency", f"afterany:{task}")
-        return self.run(("sbatch", "--parsable", *more, script)).returncode == 0
+    def requeue(self, task: str) -> bool:
+        """Have a task of an array start again."""
+        return bool(task) and self.run(("scontrol", "requeue", task)).returncode == 0
 
 
 # ---------------------------------------------------------------- jobs of a sweep
