@@ -168,6 +168,7 @@ def _show_plan(plan: Sweep, stage: str | None, executor: str, *, as_json: bool) 
 def _print_matrix(plan: Sweep, stage: str | None) -> None:
     """The run matrix as Markdown: a table for each stage, a row for each case."""
     from ridgeline.report.markup import markdown_table
+    from ridgeline.report.sweeps import read_default
     from ridgeline.sweep.ledger import format_cell
 
     records = plan.ledger.records()
@@ -180,7 +181,9 @@ def _print_matrix(plan: Sweep, stage: str | None) -> None:
         rows = []
         for case in cases:
             record = records.get(case.case_id)
-            cells = [str(format_cell(case.definition.get(name, ""))) for name in names]
+            known = case.definition
+            cells = [str(format_cell(known[name])) if name in known else read_default(name)
+                     for name in names]  # fmt: skip
             rows.append([*cells, record.status if record else "open"])
         print(f"\n## {status.stage}\n\n{_describe_plan(status)}\n")
         print(markdown_table([*names, "status"], rows))
@@ -262,6 +265,7 @@ def _advise(plan: Sweep, stages: list[StageStatus]) -> None:
 def _run_on_slurm(
     plan: Sweep, stage: str | None, parallel: int, *, as_json: bool, quiet: bool
 ) -> None:
+    from ridgeline.report.text import counted
     from ridgeline.sweep.run import SlurmRun
 
     say = messages_unless(quiet)
@@ -272,7 +276,8 @@ def _run_on_slurm(
         print_json(_describe_jobs(run))
     else:
         for job in run.submitted:
-            print(f"job {job.job_id}: stage {job.stage}, {len(job.shards)} shards; {job.script}")
+            shards = counted(len(job.shards), "shard")
+            print(f"job {job.job_id}: stage {job.stage}, {shards}; {job.script}")
         if plan.stopped:
             print(plan.stopped)
         elif not run.submitted:

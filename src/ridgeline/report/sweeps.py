@@ -20,11 +20,12 @@ from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.report.configurations import DEFAULTS, samples_per_s, word
-from ridgeline.report.study import Study
+from ridgeline.report.study import BUSY, Study
 from ridgeline.report.text import counted, group_by, number, records
 
 DONE, NOT_RUN = "done", "not run yet"
 NOT_VARIED = ("stage", "case_id", "repeat", "digest", "what")  # columns of the plan
+SWITCHES = {"True": "yes", "False": "no"}
 OWN_SIZE = "the model's own"
 MOST_CURVES = 7  # of a chart: colours that people can tell apart
 QUANTITIES = {  # of a run: what it is, and its unit
@@ -89,7 +90,8 @@ class SweepResults:
 
     def value(self, case: SweptCase, name: str) -> str:
         """A setting of a case as text; the plan leaves defaults out."""
-        return case.settings.get(name) or read_default(name)
+        text = case.settings.get(name) or read_default(name)
+        return SWITCHES.get(text, text)
 
     def describe(self, case: SweptCase, names: Iterable[str]) -> str:
         """`resnet50, amp, channels last`."""
@@ -171,7 +173,7 @@ def read_default(name: str) -> str:
 
 def describe_setting(name: str, text: str) -> str:
     """`batch 8`, `channels last`; what is off needs no word."""
-    return word(name, {"True": True, "False": False, "": None}.get(text, text))
+    return word(name, {"yes": True, "no": False, "": None}.get(text, text))
 
 
 def name_quantity(name: str) -> str:
@@ -188,7 +190,11 @@ def read_sweeps(study: Study) -> list[SweepResults]:
     found = []
     for folder in sorted((study.results / "sweeps").glob("*/cases.csv")):
         sweep = _read_sweep(folder.parent, runs, uuids)
-        if any(case.run_id for case in sweep.cases):
+        made = [case.run_id for case in sweep.cases if case.run_id]
+        if busy := sum(run_id in study.disturbed for run_id in made):
+            note = f"{BUSY} during {busy} of {counted(len(made), 'run')}, which took longer by it"
+            sweep = replace(sweep, notes=(*sweep.notes, note))
+        if made:
             found.append(sweep)
     return found
 
@@ -314,7 +320,8 @@ def choose_runs_of_value(sweep: SweepResults, text: str) -> tuple[str, list[str]
             hint=f"write SETTING=VALUE; the sweep varies {', '.join(sweep.varied) or 'nothing'}",
         )
     values = list(dict.fromkeys(sweep.value(case, known) for case in sweep.cases))
-    chosen = next((one for one in values if one.casefold() == _as_stored(value)), None)
+    value = SWITCHES.get(value.capitalize(), value)
+    chosen = next((one for one in values if one.casefold() == value.casefold()), None)
     if chosen is None:
         raise RidgelineError(f"no case of the sweep {sweep.name} has {known}={value}",
                              hint=f"{known} is {', '.join(values)}")  # fmt: skip
@@ -324,10 +331,6 @@ def choose_runs_of_value(sweep: SweepResults, text: str) -> tuple[str, list[str]
     note = ", ".join(f"{count} {status}" for status, count in absent.items())
     lost = counted(absent.total(), "case")
     return known, runs, f"{known}={value}: {lost} without a result ({note})" if absent else ""
-
-
-def _as_stored(value: str) -> str:
-    return {"yes": "true", "no": "false"}.get(value.casefold(), value.casefold())
 
 
 # ---------------------------------------------------------------- the page and report.md

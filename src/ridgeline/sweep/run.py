@@ -18,6 +18,7 @@ from typing import Any
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.worker import MeasuredCase, measure_task
 from ridgeline.pipeline.cases import NoProgress, ProgressListener
+from ridgeline.report.text import counted
 from ridgeline.settings import one_of
 from ridgeline.store import ResultsFolder, atomic_write_text
 from ridgeline.sweep.ledger import CaseRecord, Ledger, slurm_task
@@ -365,7 +366,7 @@ class SlurmRun:
             options=self.sweep.matrix.slurm,
             output=self._jobs_folder,
             about=f"ridgeline: stage {stage.name} of the sweep {self.sweep.matrix.name},"
-            f" {cases} cases in {len(numbers)} shards",
+            f" {counted(cases, 'case')} in {counted(len(numbers), 'shard')}",
             gpu=gpu,
         )
 
