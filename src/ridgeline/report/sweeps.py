@@ -239,10 +239,11 @@ def _read_sweep(
             device_uuid=uuids.get(run_ids[0], "") if run_ids else "",
             values=_read_values(run),
         ))  # fmt: skip
-    drifts = [f"{shard.get('host')}: {shard['drift']}" for shard in shards.values()
-              if shard.get("has_drifted")]  # fmt: skip
-    return SweepResults(name=folder.name, cases=_sort(_fill_devices(cases)),
-                        notes=tuple(dict.fromkeys(drifts)))  # fmt: skip
+    by_time = sorted(shards.values(), key=lambda shard: str(shard.get("started")))
+    drifts = {shard.get("host"): shard.get("drift") for shard in by_time
+              if shard.get("has_drifted")}  # fmt: skip
+    notes = tuple(f"{host}: {text}" for host, text in drifts.items())
+    return SweepResults(name=folder.name, cases=_sort(_fill_devices(cases)), notes=notes)
 
 
 def _read_plan(path: Path) -> dict[str, list[dict[str, str]]]:

@@ -32,9 +32,10 @@ from types import TracebackType
 from typing import Any
 
 from ridgeline.errors import RidgelineError
+from ridgeline.records import RunResult
 from ridgeline.report.sweeps import list_sweeps
 from ridgeline.serialize import FieldError, Record, from_dict
-from ridgeline.store import ResultsFolder, atomic_write_text, to_json, writing
+from ridgeline.store import MeasuredRun, ResultsFolder, atomic_write_text, to_json, writing
 from ridgeline.sweep.matrix import Matrix, parse_matrix
 from ridgeline.sweep.plan import ID_LENGTH, SweepCase, plan_stage
 
@@ -152,9 +153,10 @@ class Ledger:
 
     def list_drifts(self, stage: str) -> tuple[str, ...]:
         """Machines that ran cases of a stage, and are no longer as fast as their passports say."""
-        found = [_read(ShardRecord, path) for path in sorted((self.path / "shards").glob("*.json"))]
-        return tuple(dict.fromkeys(f"{one.host}: {one.drift}" for one in found
-                                   if one and one.has_drifted and one.stage == stage))  # fmt: skip
+        found = (_read(ShardRecord, path) for path in (self.path / "shards").glob("*.json"))
+        known = sorted((one for one in found if one), key=lambda one: one.started)
+        latest = {one.host: one.drift for one in known if one.has_drifted and one.stage == stage}
+        return tuple(f"{host}: {drift}" for host, drift in latest.items())
 
     def forget_failures(self, case_ids: Iterable[str]) -> int:
         """Have failed cases tried again; how many."""
@@ -174,7 +176,7 @@ class Ledger:
                 continue  # the shard looks which parts are missing
             done = find_completed(self.results, run_ids)
             if done:
-                self.record(CaseRecord(case_id=case_id, status=DONE, run_ids=(done,)))
+                self.record(CaseRecord(case_id=case_id, status=DONE, run_ids=(done.run_id,)))
 
     # ------------------------------------------------------------ leases
 
@@ -347,15 +349,14 @@ def stored_runs(results: ResultsFolder, case_ids: Iterable[str]) -> dict[str, li
     return found
 
 
-def find_completed(results: ResultsFolder, run_ids: Iterable[str]) -> str:
-    """The last of these runs that was completed; empty if none was."""
-    from ridgeline.records import Failure
-
+def find_completed(results: ResultsFolder, run_ids: Iterable[str]) -> MeasuredRun | None:
+    """The last of these runs that was completed."""
     for run_id in reversed(list(run_ids)):
         with suppress(RidgelineError):
-            if not isinstance(results.read_run(run_id).result, Failure):
-                return run_id
-    return ""
+            run = results.read_run(run_id)
+            if isinstance(run.result, RunResult):
+                return run
+    return None
 
 
 # ---------------------------------------------------------------- all sweeps of a folder

@@ -94,9 +94,10 @@ class Shard:
         return {"drift": str(moved), "has_drifted": moved.has_drifted} if moved else {}
 
     def _run_case(self, case: SweepCase) -> CaseRecord:
-        start_s = monotonic()
+        start_s, results = monotonic(), self.ledger.results
+        stored = find_completed(results, stored_runs(results, [case.case_id]).get(case.case_id, []))
         try:
-            run_ids, failure = self._do_parts(case)
+            run_ids, failure = self._do_parts(case, stored)
         except RidgelineError as error:  # an input that is wrong
             run_ids, failure = [], Failure(reason=error.problem, hint=error.hint, is_input=True)
         except KeyboardInterrupt:
@@ -108,16 +109,18 @@ class Shard:
             reason=failure.reason if failure else "",
             hint=failure.hint if failure else "",
             run_ids=tuple(run_ids),
-            time_s=monotonic() - start_s,
+            time_s=None if stored else monotonic() - start_s,
             shard=self.name,
             ended=datetime.now().astimezone().isoformat(timespec="seconds"),
         )
 
-    def _do_parts(self, case: SweepCase) -> tuple[list[str], Failure | None]:
+    def _do_parts(
+        self, case: SweepCase, stored: MeasuredRun | None
+    ) -> tuple[list[str], Failure | None]:
         """The parts of a case, each unless it is stored already."""
         if "run" not in case.what and not set(case.what) & {"layers", "energy"}:
             return self._count_alone(case)
-        run, failure = self._find_or_measure(case)
+        run, failure = (stored, None) if stored else self._measure(case)
         if run is None:
             return [], failure
         run_ids = [run.run_id]
@@ -127,15 +130,11 @@ class Shard:
             failure = self._count_run(run) or failure
         return run_ids, failure
 
-    def _find_or_measure(self, case: SweepCase) -> tuple[MeasuredRun | None, Failure | None]:
-        results = self.ledger.results
-        names = stored_runs(results, [case.case_id]).get(case.case_id, [])
-        if stored := find_completed(results, names):
-            return results.read_run(stored), None
+    def _measure(self, case: SweepCase) -> tuple[MeasuredRun | None, Failure | None]:
         failures: list[Failure] = []
 
         runner = CaseRunner(
-            results=results,
+            results=self.ledger.results,
             executor=_Watching(
                 failures=failures, timeout_s=case.timeout_s, in_process=self.in_process
             ),
