@@ -133,7 +133,7 @@ def test_a_combination_that_cannot_be_is_named(text: str, problem: str) -> None:
         plan_stage(read(text).stages[0])
 
     assert problem in caught.value.problem
-    assert "the stage full has a combination" in caught.value.problem
+    assert "study.yaml, line 1: the stage full has a combination" in caught.value.problem
     assert "exclude" in caught.value.hint
 
 

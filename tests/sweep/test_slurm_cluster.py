@@ -103,7 +103,8 @@ def test_stages_of_arrays_follow_each_other(user: User) -> None:
     assert Counter(user.runs().values()) == {1: 5}
     shards = [json.loads(p.read_text()) for p in user.folder.rglob("shards/*.json")]
     assert {shard["job"].partition("_")[2] for shard in shards} == {"0", "1", "2"}
-    (folder,) = user.folder.glob("results/sweeps/study/full/*_good_default_*")
+    user.wait_empty()
+    (folder,) = user.folder.glob("results/sweeps/study/full/*good_default_*")
     (output,) = folder.glob("ridgeline-study-full-*_0.out")  # beside the tables
     assert "batch 2, fp32" in output.read_text()
 

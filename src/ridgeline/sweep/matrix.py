@@ -59,6 +59,7 @@ class Stage:
     repeats: int = 1
     timeout_s: float | None = None  # of one case
     promote: float = 1.0  # the share of cases that must have succeeded before the next stage
+    place: str = ""  # where it was read: file and line
 
     def combinations(self) -> Iterator[dict[str, Any]]:
         """Every combination once, in the order of the file."""
@@ -170,10 +171,14 @@ class _Reader:
     lines: dict[KeyPath, int]
 
     def error(self, path: KeyPath, problem: str, hint: str) -> RidgelineError:
+        return RidgelineError(f"{self.describe_place(path)}: {problem}", hint=hint)
+
+    def describe_place(self, path: KeyPath) -> str:
+        """`study.yaml, line 7`, or `the matrix, stages.quick` for a key of that."""
         known = next((path[:n] for n in range(len(path), -1, -1) if path[:n] in self.lines), None)
         keys = ".".join(path[:-1])
         place = f", line {self.lines[known]}" if known is not None else f", {keys}" if keys else ""
-        return RidgelineError(f"{self.source}{place}: {problem}", hint=hint)
+        return f"{self.source}{place}"
 
     def build(self, node: Any, path: KeyPath, loader: Any) -> Any:
         """Plain values of YAML; lines are remembered, and duplicate keys refused."""
@@ -224,7 +229,7 @@ class _Reader:
             else:
                 field_name = "timeout_s" if key == "timeout" else key
                 more[field_name] = self._convert(path, raw, _STAGE_READERS[key])
-        stage = Stage(name=name, values=values, **more)
+        stage = Stage(name=name, values=values, place=self.describe_place(place), **more)
         self._check_stage(stage, place)
         return stage
 

@@ -107,8 +107,8 @@ def make_case(stage: Stage, values: Mapping[str, Any], *, repeat: int = 1) -> Sw
     except RidgelineError as error:
         shown = ", ".join(f"{name}: {value}" for name, value in values.items())
         raise RidgelineError(
-            f"the stage {stage.name} has a combination that is not possible ({shown}):"
-            f" {error.problem}",
+            f"{stage.place}: the stage {stage.name} has a combination that is not possible"
+            f" ({shown}): {error.problem}",
             hint=f"{error.hint}; leave it out with `exclude`",
         ) from error
     return SweepCase(spec=spec, settings=settings, what=what, repeat=repeat, gpu=gpu,
