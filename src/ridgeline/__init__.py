@@ -17,6 +17,7 @@ A map of the package, in the order data flows:
     roofline     work under roofs: floors, bounds, efficiencies, headrooms, findings
     report       tables, figures, the page and report.md from what is stored
     pipeline     the main job: all of it, from a model to a report
+    sweep        experiment matrices, in stages, here or on Slurm
     api          the functions below
     cli          one module per command
 """
@@ -41,15 +42,16 @@ from ridgeline.records import Cost
 from ridgeline.version import __version__
 
 if TYPE_CHECKING:
-    from ridgeline.api import count, measure, profile, report, roofline
+    from ridgeline.api import count, measure, profile, report, roofline, sweep
 else:  # the room and its main function share a name: the room itself is made callable
-    from ridgeline import count, measure, profile, report, roofline
+    from ridgeline import count, measure, profile, report, roofline, sweep
 
     make_callable(count, api.count)
     make_callable(measure, api.measure)
     make_callable(profile, api.profile)
     make_callable(report, api.report)
     make_callable(roofline, api.roofline)
+    make_callable(sweep, api.sweep)
 
 __all__ = [
     "Cost",
@@ -69,4 +71,5 @@ __all__ = [
     "profile_step",
     "report",
     "roofline",
+    "sweep",
 ]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ridgeline.profile.storage import ProfileResult
     from ridgeline.report.comparison import Comparison
     from ridgeline.report.study import Study
+    from ridgeline.sweep.status import StageStatus
 
 CostFunction = Callable[[Any], Any]  # OpCall → Cost or Work
 InputSize = int | Sequence[int] | None
@@ -202,15 +203,38 @@ def report(
 
 
 def compare(
-    a: str, b: str, results: str | Path = "results", *, layers: bool | None = None
-) -> Comparison:
+    a: str, b: str, results: str | Path = "results", *, layers: bool | None = None,
+    sweep: str | None = None,
+) -> Comparison:  # fmt: skip
     """Two runs, labels, models, commits or folders, with intervals and a test.
 
-    `a` and `b` are what `ridgeline compare` takes.
+    `a` and `b` are what `ridgeline compare` takes; of a `sweep`, two values of a setting:
+    `"precision=fp32"` and `"precision=amp"`.
     """
     from ridgeline.report.compare import compare as compare_sides
+    from ridgeline.report.compare import compare_values
 
+    if sweep is not None:
+        return compare_values(sweep, a, b, results=Path(results), layers=layers)
     return compare_sides(a, b, results=Path(results), layers=layers)
+
+
+def sweep(
+    matrix: Mapping[str, Any] | str | Path, *, results: str | Path = "results",
+    stage: str | None = None, executor: str = "local", parallel: int = 1,
+    retry_failed: bool = False,
+) -> list[StageStatus]:  # fmt: skip
+    """Run every combination of a matrix, stage by stage; how far each stage is then.
+
+    `matrix` is a dictionary with the keys of a sweep's YAML file and perhaps a `name`; or such a
+    file, a stored sweep or a ready matrix. What is done already is not run again.
+    """
+    from ridgeline.sweep.run import open_sweep, run_sweep
+
+    opened = open_sweep(matrix, ResultsFolder(Path(results)))
+    return run_sweep(
+        opened, stage=stage, executor=executor, parallel=parallel, retry_failed=retry_failed
+    )
 
 
 def import_capture(

@@ -26,6 +26,7 @@ EXAMPLES = """
   ridgeline compare commit:cf37d28 commit:ccd1cc1
   ridgeline compare main/ branch/ --fail-above 5% --format markdown
   ridgeline compare main:resnet50 branch:resnet50 -o difference.md
+  ridgeline compare SWEEP precision=fp32 precision=amp   # two values, all else equal
 
 [bold]Sides[/]: a run (its id, its beginning or its last six characters),
 a label, a model, commit:SHA, another results folder, FOLDER:any of these.
@@ -45,6 +46,9 @@ SPARE = ("p", "peak memory", "J/sample", "samples/s", "why", "of A's step", "of 
 def compare(
     a: str = argument(..., "A", "What was before: a run, label, model, …, see below."),
     b: str = argument(..., "B", "What is compared with it."),
+    other: str | None = argument(
+        None, "VALUE", "After the name of a sweep and SETTING=VALUE: the other value."
+    ),
     results: opt.Results = DEFAULT_RESULTS,
     fail_above: str | None = option(
         None, "Exit with 1 if B is shown to be slower by more than this: 5%.", metavar="PERCENT"
@@ -69,9 +73,13 @@ def compare(
     limit = None if fail_above is None else parse_percentage(fail_above)
     import_tables()
     from ridgeline.report.compare import compare as compare_sides
+    from ridgeline.report.compare import compare_values
     from ridgeline.report.comparison import as_markdown
 
-    comparison = compare_sides(a, b, results=results, layers=layers)
+    if other is not None:
+        comparison = compare_values(a, b, other, results=results, layers=layers)
+    else:
+        comparison = compare_sides(a, b, results=results, layers=layers)
     text, content = as_markdown(comparison, top=top), _to_dict(comparison, limit)
     try:
         if form == "json":

@@ -61,6 +61,10 @@ class Difference:
         return self.after.best / self.before.best - 1
 
     @property
+    def has_drifted(self) -> bool:
+        return abs(self.change) > DRIFT
+
+    @property
     def explanation(self) -> str:
         """What the conditions say about the change, if anything."""
         before, after, ratio = self.before, self.after, self.after.best / self.before.best
@@ -175,7 +179,7 @@ def describe_drift(difference: Difference, measured_at: str) -> str:
     """Whether a ceiling that was sampled again is as in the passport, and what to do if not."""
     then, by = f"the passport of {measured_at[:10]}", format_percent(abs(difference.change))
     product = f"a {difference.before.precision} product is"
-    if abs(difference.change) <= DRIFT:
+    if not difference.has_drifted:
         return f"{product} within {format_percent(DRIFT)} of {then}"
     if difference.change > 0:
         return f"{product} {by} faster than in {then}: measure the machine again (--remeasure)"

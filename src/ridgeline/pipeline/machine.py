@@ -61,13 +61,14 @@ def machine_task(
     description = describe()
     passports = Passports(results)
     name = passport_name(machine_name(description), description, device)
-    for known in () if remeasure else passports.names():
-        before = _read_own(passports, known, description) if known.startswith(name) else None
-        if before is not None and _is_enough(before, device, is_quick=quick):
-            note = f"kept from {before.measured_at[:10]}"
-            if product := sample_product_again(before, device):
-                note += f"; {describe_drift(product, before.measured_at)}"
-            return MachineAnswer(name=before.name, is_cached=True, note=note)
+    before = None
+    if not remeasure:
+        before = _find_passport(passports, description, device, is_quick=quick)
+    if before is not None:
+        note = f"kept from {before.measured_at[:10]}"
+        if product := sample_product_again(before, device):
+            note += f"; {describe_drift(product, before.measured_at)}"
+        return MachineAnswer(name=before.name, is_cached=True, note=note)
     name = _free_name(passports, name, description)
     passport = _measure(name, choose_devices([device]), description, send, quick=quick)
     passports.write(passport)
@@ -75,6 +76,21 @@ def machine_task(
     if passport.noise > NOISY:
         note += f"; {describe_noise(passport)}: --remeasure when it is quiet"
     return MachineAnswer(name=name, is_cached=False, note=note)
+
+
+def drift_task(task: tuple[Path, str, int], send: OnProgress) -> tuple[str, bool] | None:
+    """Whether the passport of this very machine still holds; None where there is none."""
+    with torch_needed():
+        from ridgeline.measure.backends import choose_backend
+
+    folder, backend, number = task
+    chosen = choose_backend(backend, number)
+    device = f"cuda:{number}" if chosen.kind == "cuda" else chosen.kind
+    passport = _find_passport(Passports(folder), describe(), device, is_quick=True)
+    product = None if passport is None else sample_product_again(passport, device)
+    if passport is None or product is None:
+        return None
+    return describe_drift(product, passport.measured_at), product.has_drifted
 
 
 def describe_noise(passport: Passport) -> str:
@@ -91,10 +107,18 @@ def passport_name(name: str, description: Description, device: str) -> str:
     return f"{name}-{device.replace(':', '')}"
 
 
-def _is_enough(passport: Passport, device: str, *, is_quick: bool) -> bool:
-    """Whether it has the ceilings of the device, as thorough as is asked."""
-    has_device = any(ceiling.device == device for ceiling in passport.ceilings)
-    return has_device and (is_quick or not passport.is_quick)
+def _find_passport(
+    passports: Passports, description: Description, device: str, *, is_quick: bool
+) -> Passport | None:
+    """A passport of this very machine with ceilings of the device, as thorough as is asked."""
+    name = passport_name(machine_name(description), description, device)
+    for known in passports.names():
+        passport = _read_own(passports, known, description) if known.startswith(name) else None
+        if passport is None or not any(c.device == device for c in passport.ceilings):
+            continue
+        if is_quick or not passport.is_quick:
+            return passport
+    return None
 
 
 def _free_name(passports: Passports, name: str, description: Description) -> str:

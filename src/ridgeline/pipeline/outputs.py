@@ -13,6 +13,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.measure.worker import ignore_message
 from ridgeline.report.stored import Machines, label_of, stored_profiles, uncounted
 from ridgeline.report.study import Study, read_study
+from ridgeline.report.sweeps import list_sweeps, read_case_runs
 from ridgeline.roofline.roofs import (
     BITS,
     GIGA,
@@ -92,6 +93,9 @@ def choose_runs(
         )
     labels = {run.run_id: [run.request.model, run.request.label] for run in index.runs}
     labels |= {run.run_id: [label_of(run), stored.names[run.run_id]] for run in stored.captures}
+    for sweep in list_sweeps(results.path):
+        for case in read_case_runs(results.path, sweep).cases:
+            labels.get(case.run_id, []).append(sweep)  # perhaps measured for another sweep
     chosen = [*labels]
     if names:
         machines = Machines(results, [], {}, None)

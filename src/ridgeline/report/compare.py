@@ -13,13 +13,15 @@ A setting that has one value on all of one side and another on all of the other 
 compared (`--compile`, the device, the model), so it need not agree. All others must. The workload
 (the model, the batch, …) must agree in any case where whole folders or commits are compared:
 there, a configuration that is lacking is no reason to compare it with a different one.
+
+Two values of a sweep (`compare_values`) are compared with everything else equal, the device, too.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import log
 from pathlib import Path
@@ -35,6 +37,7 @@ from ridgeline.report.comparison import (
     FOLDER,
     KINDS,
     RUN,
+    SWEEP,
     Change,
     ComparedRuns,
     Comparison,
@@ -48,6 +51,7 @@ from ridgeline.report.comparison import (
 from ridgeline.report.configurations import OPTIONS, WORK, read_all_settings, word
 from ridgeline.report.stored import read_table
 from ridgeline.report.study import BUSY
+from ridgeline.report.sweeps import choose_runs_of_value, read_case_runs
 from ridgeline.report.text import group_by, some
 from ridgeline.report.views import disturbance, metrics
 from ridgeline.serialize import to_dict
@@ -62,6 +66,10 @@ ALWAYS_NAMED = ("model", "batch_size", "mode", "precision")
 AS_USUAL = "default"
 MOST_NAMED = 3
 STEP, SAMPLE = "step", "sample"
+FOLLOWING = {  # what changes with a setting, and is no difference of its own
+    "model": ("digest", "config", "input_size", "seq_len"), "backend": ("device_name",),
+    "gpu": ("device_name",), "data": ("data_root",),
+}  # fmt: skip
 CLOCK_DIFFERS = 0.03  # as a share; what differs by less is the same
 NOT_SETTINGS = (  # of the request: names, and what does not change a step
     "command", "label", "repeat", "precision", "backend", "layers", "energy", "energy_time_s",
@@ -95,11 +103,48 @@ def compare(
     return compare_sides(select(str(a), folder), select(str(b), folder), layers=layers)
 
 
-def compare_sides(before: Selection, after: Selection, *, layers: bool | None = None) -> Comparison:
-    """Match the runs of two sides by configuration and compare each match."""
+def compare_values(
+    sweep: str,
+    a: str,
+    b: str,
+    *,
+    results: str | Path = DEFAULT_RESULTS,
+    layers: bool | None = None,
+) -> Comparison:
+    """Compare two values of a setting of a sweep, `precision=fp32` and `precision=amp`."""
+    folder = ResultsFolder(Path(results))
+    cases = read_case_runs(folder.path, sweep)
+    runs = {run.run_id: run for run in _read_timed(folder).runs}
+    names, sides = [], []
+    for text in (a, b):
+        name, run_ids, note = choose_runs_of_value(cases, text)
+        mine = tuple(runs[run_id] for run_id in run_ids if run_id in runs)
+        names.append(name)
+        sides.append(Selection(text=f"{sweep} {text}", kind=SWEEP, runs=mine,
+                               problems=(note,) if note else ()))  # fmt: skip
+    if names[0] != names[1]:
+        raise RidgelineError(f"{a} and {b} are values of two settings",
+                             hint="name two values of one: all else is equal then")  # fmt: skip
+    compared = (names[0], *FOLLOWING.get(names[0], ()))
+    return compare_sides(*sides, layers=layers, compared=compared)
+
+
+def compare_sides(
+    before: Selection,
+    after: Selection,
+    *,
+    layers: bool | None = None,
+    compared: Collection[str] | None = None,
+) -> Comparison:
+    """Match the runs of two sides by configuration and compare each match.
+
+    `compared` are the settings that may differ; None: those that tell the sides apart.
+    """
     is_strict = not {before.kind, after.kind}.isdisjoint((FOLDER, COMMIT))
     of_run = read_run_settings([*before.runs, *after.runs])
-    left, right = match_runs(before.runs, after.runs, of_run, is_strict=is_strict)
+    left, right = match_runs(
+        before.runs, after.runs, of_run, is_strict=is_strict, compared=compared
+    )
     pairs = [(left[key], right[key]) for key in left if key in right]
     if not pairs:
         sides = (f"{side.text} has {some(_name_groups(groups, of_run), most=MOST_NAMED)}"
@@ -145,11 +190,18 @@ def read_run_settings(runs: Runs) -> dict[str, RunSettings]:
 
 
 def match_runs(
-    before: Runs, after: Runs, settings: Mapping[str, RunSettings], *, is_strict: bool
+    before: Runs,
+    after: Runs,
+    settings: Mapping[str, RunSettings],
+    *,
+    is_strict: bool,
+    compared: Collection[str] | None = None,
 ) -> tuple[Groups, Groups]:
     """The runs of each side by the settings that must agree; equal keys are a match."""
 
     def is_compared(name: str) -> bool:
+        if compared is not None:
+            return name in compared
         left, right = ({settings[run.run_id][name] for run in runs} for runs in (before, after))
         return len(left) == len(right) == 1 and left != right
 

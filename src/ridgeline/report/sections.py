@@ -30,6 +30,7 @@ from ridgeline.report.markup import Markdown, code_block, markdown
 from ridgeline.report.profiled import Executed, describe_times, describe_trust, list_executed
 from ridgeline.report.study import Study
 from ridgeline.report.summary import write_headline
+from ridgeline.report.sweeps import describe_for_text
 from ridgeline.report.tables import GIGA, MS, SHOWN, Column, compact, quantity, share, text
 from ridgeline.report.text import capped, counted, group_by, listed, number, plain, records
 from ridgeline.report.views import environment_text, versions_text
@@ -65,7 +66,7 @@ SPEED_UPS = (
     quantity("speed_up", "speed-up"), quantity("floors", "ratio of floors"),
     text("from_bound", "bound from"), text("to_bound", "bound to"),
 )  # fmt: skip
-FIGURE_SECTIONS = {"throughput": "measurement", "runtime": "measurement"}
+FIGURE_SECTIONS = {"throughput": "measurement", "runtime": "measurement", "sweep": "sweeps"}
 
 
 def cite(study: Study, run_ids: Iterable[str]) -> str:
@@ -192,6 +193,11 @@ def measurement_values(study: Study) -> dict[str, Any]:
         "conditions": table(known, [*CASE, *CONDITIONS]),
         "warnings": warnings,  # without the advice that follows each
     }  # fmt: skip
+
+
+def sweep_values(study: Study) -> dict[str, Any]:
+    """How cases of each sweep ended, and why some failed."""
+    return {"every": describe_for_text(study), "most_failures": MOST_FINDINGS}
 
 
 def roofline_values(study: Study) -> dict[str, Any]:
@@ -428,7 +434,7 @@ def _list_versions(study: Study) -> list[tuple[str, str, str, str]]:
 
 def arrange_figures(figures: Sequence[Figure], folder: Path) -> dict[str, Markdown]:
     """The figures of each section, numbered through the report."""
-    sections: dict[str, list[Figure]] = {"measurement": [], "roofline": []}
+    sections: dict[str, list[Figure]] = {"measurement": [], "sweeps": [], "roofline": []}
     for figure in figures:
         sections[FIGURE_SECTIONS.get(figure.kind, "roofline")].append(figure)
     n = count(1)
@@ -449,4 +455,5 @@ VALUES: dict[str, Callable[[Study], dict[str, Any]]] = {  # of the sections, by 
     "abstract": abstract_values, "design": design_values, "complexity": complexity_values,
     "measurement": measurement_values, "roofline": roofline_values, "executed": executed_values,
     "analysis": analysis_values, "limits": limit_values, "appendix": appendix_values,
+    "sweeps": sweep_values,
 }  # fmt: skip

@@ -5,6 +5,7 @@ Here are the kinds of figures and their files; the drawing is in
 views.py      a machine with its runs and points; runs of the same settings as one; captions
 steps.py      steps, layers, kernels and memory levels under the roofs
 times.py      throughput against batch, bars of step times
+sweeps.py     time, throughput and energy of a sweep against what was swept
 rooflines.py  the drawer of roofs
 labels.py     marks, and texts that keep clear of each other, of marks and of lines
 style.py      size, fonts, colours, marks, ticks, legend
@@ -25,8 +26,11 @@ from ridgeline.errors import RidgelineError
 from ridgeline.report.figures import steps, times
 from ridgeline.report.figures.rooflines import draw_machine
 from ridgeline.report.figures.style import DPI, Drawing, in_style
+from ridgeline.report.figures.sweeps import draw_sweep
 from ridgeline.report.figures.views import MachineView, list_views
 from ridgeline.report.study import Study
+from ridgeline.report.sweeps import read_sweeps
+from ridgeline.report.text import safe_name
 from ridgeline.roofline.roofs import Roofs
 from ridgeline.store import IN_RESULTS, whole_file, writing
 
@@ -48,7 +52,8 @@ FOR_EACH: dict[str, tuple[str, Callable[[MachineView], Drawing | None]]] = {
 FOR_ALL: dict[str, tuple[str, Callable[[Sequence[MachineView]], Drawing | None]]] = {
     "runtime": ("runtime", times.draw_runtimes),
 }
-KINDS = (*FOR_EACH, *FOR_ALL)
+SWEEP = "sweep"  # one figure for each sweep
+KINDS = (*FOR_EACH, *FOR_ALL, SWEEP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +84,7 @@ def write_figures(
     _check_names("kind of figure", kinds or (), KINDS)
     figures = []
     with _drawing():
-        for kind, env, name, draw in _list_figures(list_views(study)):
+        for kind, env, name, draw in _list_figures(study):
             if kinds is not None and kind not in kinds:
                 continue
             on_progress(name)
@@ -94,7 +99,7 @@ def write_figure(study: Study, path: Path, *, kind: str = "classic") -> Figure:
     _check_names("format", [_ending_of(path)], FORMATS)
     _check_names("kind of figure", [kind], KINDS)
     with _drawing():
-        planned = [(env, draw()) for one, env, _, draw in _list_figures(list_views(study))
+        planned = [(env, draw()) for one, env, _, draw in _list_figures(study)
                    if one == kind]  # fmt: skip
         drawings = [(env, drawing) for env, drawing in planned if drawing is not None]
         if len(drawings) == 1:
@@ -127,15 +132,21 @@ def _drawing() -> Iterator[None]:
         yield
 
 
-def _list_figures(
-    views: Sequence[MachineView],
-) -> Iterator[tuple[str, str, str, Callable[[], Drawing | None]]]:
+def _list_figures(study: Study) -> Iterator[tuple[str, str, str, Callable[[], Drawing | None]]]:
     """Kind, environment, file name and drawing of each figure that may be possible."""
+    views = list_views(study)
     for view in views:
         for kind, (name, draw) in FOR_EACH.items():
             yield kind, view.machine.env, name.format(view.name), partial(draw, view)
     for kind, (name, draw_all) in FOR_ALL.items():
         yield kind, "", name, partial(draw_all, views)
+    for sweep in read_sweeps(study):
+        yield (
+            SWEEP,
+            "",
+            safe_name(f"sweep_{sweep.name}", otherwise="sweep"),
+            partial(draw_sweep, sweep),
+        )
 
 
 def _write(drawing: Drawing, paths: Sequence[Path], kind: str, env: str) -> Figure:

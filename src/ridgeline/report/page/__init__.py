@@ -42,7 +42,7 @@ __all__ = ["describe_captures", "describe_machine", "write_page"]
 SCRIPTS = (  # in this order they become one script: a later one uses what earlier ones define
     "format.js", "data.js", "dom.js", "provenance.js", "scales.js", "roofs.js", "views.js",
     "marks.js", "plot.js", "pointer.js", "filters.js", "table.js", "layers.js", "charts.js",
-    "sections.js", "executed.js", "runs.js", "main.js",
+    "sections.js", "executed.js", "runs.js", "sweeps.js", "main.js",
 )  # fmt: skip
 COUNTED = {"static": "counted from the graph", "counter": "that hardware counters saw"}
 SOURCES = {
@@ -71,6 +71,7 @@ def write_page(study: Study, path: Path, *, title: str | None = None) -> Path:
             page=_describe_page(study, title=title),
             left_out=left_out,
             has_points=bool(payload["points"]["count"]),
+            has_sweeps=bool(payload["sweeps"]),
             style=Markup(style),
             script=Markup(script),
             payload=Markup(to_script(payload)),

@@ -19,6 +19,7 @@ from ridgeline.report.profiled import (
 )
 from ridgeline.report.study import BUSY, Machine, Study
 from ridgeline.report.summary import floor_notes
+from ridgeline.report.sweeps import describe_for_page
 from ridgeline.report.text import capped, records
 from ridgeline.report.views import repeat_command, versions_text
 from ridgeline.roofline.causes import CAUSES
@@ -89,6 +90,7 @@ def make_payload(study: Study) -> tuple[dict[str, Any], list[str]]:
             "causes": CAUSES,
         },
         "first_run": first,
+        "sweeps": describe_for_page(study, rows, words.column),
         "words": words.texts,  # last: the columns above fill it
     }
     return payload, left_out

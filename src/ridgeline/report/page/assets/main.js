@@ -9,6 +9,7 @@ const layerTable = startLayers();
 startExecuted();
 startThroughput();
 startEnergy();
+startSweeps();
 startRuns();
 startCaptures();
 startProvenance();
