@@ -192,11 +192,10 @@ def report(
     title: str | None = None, notebook: bool = False,
 ) -> Path:  # fmt: skip
     """Write the page, report.md, figures and tables of a results folder; the page's path."""
-    from ridgeline.pipeline.outputs import Outputs, write_figures, write_points, write_report
+    from ridgeline.pipeline.outputs import write_points, write_report
 
-    study, outputs = roofline(results, runs=runs), Outputs()
-    write_points(study, outputs)
-    write_figures(study, outputs)
+    study = roofline(results, runs=runs)
+    outputs = write_points(study)
     write_report(study, outputs, title=title, notebook=notebook)
     assert outputs.page is not None
     return outputs.page

@@ -81,6 +81,8 @@ def test_percentages() -> None:
     for text in ("five", "-5%", "5%%", "nan", "inf", "", "%", "1e3"):
         with pytest.raises(RidgelineError, match="is not a percentage"):
             parse_percentage(text)
+    with pytest.raises(RidgelineError, match=r"0.05 may mean 0.05 % or 5 %"):
+        parse_percentage("0.05")
     assert [parse_percentage(text) for text in ("0.5%", "5 %", " 5.5", "0")] == [
         0.005, 0.05, 0.055, 0.0,
     ]  # fmt: skip

@@ -39,6 +39,15 @@ def interrupt_callback():
     watched = weakref.ref(thing, interrupt)
     del thing
 
+def interrupt_import():
+    # the callback that removes the lock of a module which has been imported
+    def interrupt_lock(frame, event, argument):
+        if event == "call" and frame.f_code.co_name == "cb":
+            sys.setprofile(None)
+            interrupt()
+    sys.setprofile(interrupt_lock)
+    import this_is_imported
+
 def compare(*arguments, **options):
     {body}
 
@@ -75,6 +84,7 @@ def program(text: str, *, folder: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+WAIT = "print('went on', flush=True); time.sleep(60); print('not reached')"
 NEXT_UNIT = "print('went on', flush=True); Progress().start('a run'); print('not reached')"
 SWALLOWED = """
     try:
@@ -88,11 +98,13 @@ SWALLOWED = """
     ("body", "out"),
     [
         (f"interrupt_callback(); {NEXT_UNIT}", "went on\n"),  # the next unit does not begin
+        (f"interrupt_callback(); {WAIT}", "went on\n"),  # it is sent again
+        (f"interrupt_import(); {WAIT}", "went on\n"),
         (f"{SWALLOWED}    sys.exit(0)", ""),  # a library caught it
         (f"{SWALLOWED}    sys.exit(3)", ""),
         (f"{SWALLOWED}    raise ImportError('a module did not load')", ""),
     ],
-    ids=["next unit", "exit 0", "exit 3", "error"],
+    ids=["next unit", "callback", "import", "exit 0", "exit 3", "error"],
 )
 def test_one_that_was_lost_ends_the_command(tmp_path: Path, body: str, out: str) -> None:
     (tmp_path / "this_is_imported.py").touch()

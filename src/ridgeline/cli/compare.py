@@ -121,6 +121,11 @@ def parse_percentage(text: str) -> float:
         raise RidgelineError(
             f"--fail-above {text!r} is not a percentage", hint="write 5% for five per cent"
         )
+    if 0 < float(number) < 1 and number == text.strip():
+        raise RidgelineError(
+            f"--fail-above {number} may mean {number} % or {100 * float(number):g} %",
+            hint=f"write {number}% or {100 * float(number):g}%",
+        )
     return float(number) / 100
 
 

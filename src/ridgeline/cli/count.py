@@ -66,6 +66,7 @@ def count(
     compare_onnx: Path | None = opt.option(
         None, "Compare with the model's ONNX file, and say why it differs.", metavar="FILE.onnx"
     ),
+    against: Path | None = opt.option(None, "", hidden=True),  # its former name
     form: str = opt.option(
         "table", "table, markdown, csv or json, on stdout.", "--format", choices=FORMATS
     ),
@@ -108,7 +109,7 @@ def count(
         dims=opt.parse_dims(dim or []),
         growth=growth,
         limit_bytes=find_max_batch,
-        compare_onnx=compare_onnx,
+        compare_onnx=compare_onnx or against,
     )
     count_models.check_options(options)
     opt.check_outputs(form, FORMATS, output, ENDINGS)

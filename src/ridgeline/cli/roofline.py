@@ -12,6 +12,7 @@ from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
     from ridgeline.pipeline.outputs import Outputs
+    from ridgeline.report.figures import Figure
     from ridgeline.report.study import Study
 
 EXAMPLES = """
@@ -54,18 +55,17 @@ def roofline(
     Steps, phases, layers and kernels are joined with the ceilings of the machine that ran them, and
     so are captures from `ridgeline import`. Points go to roofline_points.csv, figures to figures/.
     """
-    from ridgeline.pipeline.outputs import Outputs, write_points
+    from ridgeline.pipeline.outputs import write_points
 
     study = stored.read(output, label)
-    made = Outputs()
-    write_points(study, made)
+    made = write_points(study, figures=False)
     if summary is not None:
         from ridgeline.report.tables import write_summary
 
         write_summary(study, summary)
     try:
         if figures:
-            _draw(study, made, out, _split(form), _split(kind) if kind else None)
+            made.figures = _draw(study, out, _split(form), _split(kind) if kind else None)
             if not made.figures and not output.quiet:
                 show_notes(["no figure of that kind can be drawn from these runs"])
         if output.as_json:
@@ -89,28 +89,24 @@ def _split(text: str) -> tuple[str, ...]:
 
 
 def _draw(
-    study: Study,
-    made: Outputs,
-    out: Path | None,
-    formats: tuple[str, ...],
-    kinds: tuple[str, ...] | None,
-) -> None:
+    study: Study, out: Path | None, formats: tuple[str, ...], kinds: tuple[str, ...] | None
+) -> list[Figure]:
     """All figures into a folder, or one into a file: a name with an ending."""
     import_figures()
-    from ridgeline.pipeline.outputs import write_figures
-    from ridgeline.report.figures import write_figure
+    from ridgeline.report.figures import write_figure, write_figures
 
     if out is None or not out.suffix:
-        write_figures(study, made, folder=out, formats=formats, kinds=kinds,
-                      on_progress=lambda name: stop_if_pressed())  # fmt: skip
-        return
+        folder = out or study.results / "figures"
+        return write_figures(
+            study, folder, formats=formats, kinds=kinds, on_progress=lambda _: stop_if_pressed()
+        )
     kind, *others = kinds or ("classic",)
     if others:
         raise RidgelineError(
             f"--out {out} is one file, and --kind names {1 + len(others)} figures",
             hint="name one kind, or a folder",
         )
-    made.figures = [write_figure(study, out, kind=kind)]
+    return [write_figure(study, out, kind=kind)]
 
 
 def to_json(study: Study, made: Outputs) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.cli.messages import show_message, show_notes
+from ridgeline.cli.messages import name_run, show_message, show_notes
 from ridgeline.cli.show_runs import run_to_json
 from ridgeline.cli.tables import (
     NOT_KNOWN,
@@ -232,8 +232,7 @@ def warning_lines(study: Study) -> list[str]:
     """What the measurements themselves warn of, the first few of each run."""
     lines = []
     for run in study.raw_runs:
-        warnings, request = run.result.warnings, run.request
-        name = f"{request.model}, batch {request.batch_size}, {run.result.precision}"
+        warnings, name = run.result.warnings, name_run(run)
         lines += [f"{name}: {text}" for text in warnings[:MOST_WARNINGS]]
         if len(warnings) > MOST_WARNINGS:
             lines.append(f"{name}: and {len(warnings) - MOST_WARNINGS} more, in the report")

@@ -71,7 +71,10 @@ def print_text(text: str, console: Console | None = None, *, style: str = "") ->
 def print_grid(grid: Grid, console: Console | None = None) -> None:
     """Print a table so that it fits, and say which columns are hidden."""
     console = console or screen()
+    columns = zip(grid.header, *grid.rows, strict=True)
+    unknown = {name for name, *cells in columns if set(cells) == {NOT_KNOWN}}
     spare = [name for name in grid.spare if name in grid.header]
+    spare.sort(key=lambda name: name not in unknown)  # a column of dashes goes first
     hidden: list[str] = []
     table = _to_rich(grid, hidden)
     unlimited = console.options.update(width=UNLIMITED)

@@ -18,7 +18,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.pipeline.cases import CaseRunner, ProgressListener, Selection
 from ridgeline.pipeline.count_models import CountTask, ModuleWork, count_task
 from ridgeline.pipeline.machine import device_task, machine_task
-from ridgeline.pipeline.outputs import Outputs, write_figures, write_points, write_report
+from ridgeline.pipeline.outputs import Outputs, write_points, write_report
 from ridgeline.pipeline.profile import profile_runs, reason_to_skip
 from ridgeline.report.study import STAGES_FILE, Study, read_stages, read_study
 from ridgeline.report.summary import write_headline
@@ -236,12 +236,11 @@ def _draw_roofline(analysis: Analysis, stage: Stage) -> None:
         stage.status, stage.reason = "skipped", NO_RUN
         return
     analysis.start("report", REPORT_S)
-    results, outputs = analysis.runner.results, analysis.outputs
+    results = analysis.runner.results
     write_views(results)
     study = read_study(results, run_ids=[run.run_id for run in analysis.runner.runs])
     analysis.study = study
-    write_points(study, outputs)
-    write_figures(study, outputs, on_progress=analysis.on_progress)
+    outputs = analysis.outputs = write_points(study, on_progress=analysis.on_progress)
     stage.reason = f"{len(study.points)} points, {len(outputs.figures)} figures"
 
 

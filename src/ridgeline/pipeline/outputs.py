@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ridgeline.report.figures import Figure
 
 OnProgress = Callable[[str], None]
-FORMATS = ("png", "svg")
 SHOWN_NAMES = 5  # in a hint
 
 # ---------------------------------------------------------------- the study
@@ -177,29 +176,18 @@ class Outputs:
     notes: list[str] = field(default_factory=list)  # what happened to files that were there
 
 
-def write_points(study: Study, outputs: Outputs) -> None:
-    """roofline_points.csv."""
-    from ridgeline.report import tables
+def write_points(
+    study: Study, *, figures: bool = True, on_progress: OnProgress = ignore_message
+) -> Outputs:
+    """roofline_points.csv, and the figures into `figures/` of the results folder."""
+    from ridgeline.report.figures import write_figures
+    from ridgeline.report.tables import write_points as write_table
 
-    outputs.points = tables.write_points(study, study.results / "roofline_points.csv")
-
-
-def write_figures(
-    study: Study,
-    outputs: Outputs,
-    *,
-    folder: Path | None = None,
-    formats: Sequence[str] = FORMATS,
-    kinds: Sequence[str] | None = None,
-    on_progress: OnProgress = ignore_message,
-) -> None:
-    """The figures, into `figures/` of the results folder if no other is named."""
-    from ridgeline.report import figures
-
-    where = folder or study.results / "figures"
-    outputs.figures = figures.write_figures(
-        study, where, formats=formats, kinds=kinds, on_progress=on_progress
-    )
+    outputs = Outputs(points=write_table(study, study.results / "roofline_points.csv"))
+    if figures:
+        folder = study.results / "figures"
+        outputs.figures = write_figures(study, folder, on_progress=on_progress)
+    return outputs
 
 
 def write_report(
