@@ -205,7 +205,7 @@ def roofline_values(study: Study) -> dict[str, Any]:
     return {
         "ceilings": table(tables.ceilings_table(study), SHOWN["ceilings"]),
         "steps": table(points[points["grain"].eq("step")],
-                       [column for column in columns if column.name != "piece"]),
+                       [column for column in columns if column.name != "part"]),
         "phases": table(timed, columns),
         "findings": table(first, compact(SHOWN["findings"])),
         "no_bound": NO_BOUND,
@@ -231,7 +231,7 @@ def executed_values(study: Study) -> dict[str, Any]:
         "captures": table(study.captures, captures),
         "capture_notes": list(_capture_notes(study)),
         "kernels": table(
-            tables.for_people("kernels", tables.kernels_table(study)), SHOWN["kernels"]
+            tables.for_people("kernels", tables.name_runs(study, study.kernels)), SHOWN["kernels"]
         ),
     }
 
@@ -280,7 +280,7 @@ def _totals_table(study: Study, profiles: Sequence[Executed]) -> Markdown:
 
 def _differences(study: Study) -> dict[str, Any]:
     """Model beside executed work of steps and phases."""
-    rows = tables.reconcile_table(study)
+    rows = tables.name_runs(study, study.reconciled)
     if rows.empty:
         return {"coarse": ""}
     coarse = rows[rows["grain"].isin(["step", "phase"])]
