@@ -25,9 +25,9 @@ from ridgeline.report.configurations import (
     Case,
     alike,
 )
+from ridgeline.report.executed import Executed, describe_times, describe_trust
 from ridgeline.report.hypotheses import OUTCOMES, Verdict
 from ridgeline.report.markup import Markdown, code_block, markdown
-from ridgeline.report.profiled import Executed, describe_times, describe_trust, list_executed
 from ridgeline.report.study import Study
 from ridgeline.report.summary import write_headline
 from ridgeline.report.tables import GIGA, MS, SHOWN, Column, compact, quantity, share, text
@@ -218,7 +218,7 @@ def roofline_values(study: Study) -> dict[str, Any]:
 
 def executed_values(study: Study) -> dict[str, Any]:
     """Totals, phases, layers and kernels of each profiled run; captures from elsewhere."""
-    profiles = [one for run_id, one in list_executed(study).items() if run_id in study.names]
+    profiles = [one for run_id, one in study.executed.items() if run_id in study.names]
     named = {one.run_id: f"{study.names[one.run_id]}, {study.case_of[one.run_id].title}"
              for one in profiles}  # fmt: skip
     captures = [column for column in SHOWN["captures"] if column.name != "files"]
@@ -243,7 +243,7 @@ def _join_notes(one: Executed, more: Sequence[str] = ()) -> str:
 
 
 def _capture_notes(study: Study) -> Iterator[tuple[str, str]]:
-    executed = list_executed(study)
+    executed = study.executed
     for run_id, label in study.captures.reindex(columns=["run_id", "label"]).to_numpy():
         one = executed[run_id]
         notes = [_join_notes(one)] if one.result.tier else []  # a program that was profiled here
