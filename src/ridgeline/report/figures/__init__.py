@@ -45,10 +45,8 @@ FOR_EACH: dict[str, tuple[str, Callable[[MachineView], Drawing | None]]] = {
     "hierarchical": ("roofline_{}_hierarchical", steps.draw_levels),
     "throughput": ("throughput_{}", times.draw_throughput),
 }
-FOR_ALL: dict[str, tuple[str, Callable[[Sequence[MachineView]], Drawing | None]]] = {
-    "runtime": ("runtime", times.draw_runtimes),
-}
-KINDS = (*FOR_EACH, *FOR_ALL)
+RUNTIME = "runtime"  # of all machines
+KINDS = (*FOR_EACH, RUNTIME)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,8 +132,7 @@ def _list_figures(
     for view in views:
         for kind, (name, draw) in FOR_EACH.items():
             yield kind, view.machine.env, name.format(view.name), partial(draw, view)
-    for kind, (name, draw_all) in FOR_ALL.items():
-        yield kind, "", name, partial(draw_all, views)
+    yield RUNTIME, "", RUNTIME, partial(times.draw_runtimes, views)
 
 
 def _write(drawing: Drawing, paths: Sequence[Path], kind: str, env: str) -> Figure:
