@@ -34,14 +34,18 @@ def test_captures_with_the_same_name_are_told_apart() -> None:
         captured("id-1", "mine", "a.csv"),
         captured("id-2", "two", "a.csv"),
         captured("id-3", "two", "x/flops.csv", "x/bytes.csv"),
+        captured("id-4", "three", "x/a.csv"),
+        captured("id-5", "three", "y/a.csv"),
         captured("id-8", "", "x/c.csv"),
         captured("id-9", "", "x/c.csv"),
     ]
     # then each has a name of its own, no longer than it must be
     assert names_of(captures) == {
         "id-1": "mine",
-        "id-2": "two (2)",
-        "id-3": "two (3)",
+        "id-2": "two (a.csv)",
+        "id-3": "two (flops.csv + bytes.csv)",
+        "id-4": "three (4)",
+        "id-5": "three (5)",
         "id-8": "c.csv (8)",
         "id-9": "c.csv (9)",
     }
@@ -51,11 +55,11 @@ def test_names_of_captures_are_the_same_wherever_they_are_told(tmp_path: Path) -
     # given two captures with one label, when one of them alone is read
     results = folder(tmp_path)
     notes = ["fp16 is a guess"]
-    first = store_capture(results, "two", {"command": "import", "files": ["a.csv"]}, warnings=notes)
+    store_capture(results, "two", {"command": "import", "files": ["a.csv"]}, warnings=notes)
     second = store_capture(results, "two", {"command": "import", "files": ["b.csv"]})
     both, alone = read_study(results), read_study(results, run_ids=[second.run_id])
     # then tables, points and notes call them by the same names
-    names = [f"two ({run.run_id[-6:]})" for run in (first, second)]
+    names = ["two (a.csv)", "two (b.csv)"]
     assert both.captures["label"].tolist() == names
     assert alone.captures["label"].tolist() == names[1:]
     assert set(both.points["model"]) > set(names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -187,14 +187,27 @@ def label_of(capture: StoredCapture) -> str:
     return capture.request.label or next(iter(names), "") or capture.run_id
 
 
+def file_names(capture: StoredCapture) -> str:
+    """`flops.csv + bytes.csv`."""
+    return " + ".join(PurePath(source).name for source in sources_of(capture))
+
+
 def names_of(captures: Iterable[StoredCapture]) -> dict[str, str]:
-    """Captures by their labels; those that share one also by the end of their ids."""
-    labels = {capture.run_id: label_of(capture) for capture in captures}
-    often = Counter(labels.values())
-    return {
-        run_id: label if often[label] == 1 else f"{label} ({run_id.rpartition('-')[2]})"
-        for run_id, label in labels.items()
-    }
+    """Captures by their labels; those that share one also by their files, else by their ids."""
+    details: tuple[Callable[[StoredCapture], str], ...] = (
+        lambda capture: "",
+        file_names,
+        lambda capture: capture.run_id.rpartition("-")[2],
+    )
+    names: dict[str, str] = {}
+    alike = list(captures)
+    for describe in details:
+        for capture in alike:
+            label, detail = label_of(capture), describe(capture)
+            names[capture.run_id] = f"{label} ({detail})" if detail not in ("", label) else label
+        often = Counter(names.values())
+        alike = [capture for capture in alike if often[names[capture.run_id]] > 1]
+    return names
 
 
 # ---------------------------------------------------------------- machines
