@@ -21,12 +21,16 @@ from tests.stored import write_run
 from ridgeline.captures.quantities import BULK_COPIES
 from ridgeline.errors import RidgelineError
 from ridgeline.records import CopyTotals
-from ridgeline.report.executed import run_kernels, with_optimizer_kernels
+from ridgeline.report.executed import (
+    describe_times,
+    describe_trust,
+    run_kernels,
+    with_optimizer_kernels,
+)
 from ridgeline.report.figures import write_figure, write_figures
 from ridgeline.report.figures.views import list_views
 from ridgeline.report.markdown import report_text
 from ridgeline.report.page.payload import Words, make_run_columns
-from ridgeline.report.profiled import describe_times, describe_trust, list_executed
 from ridgeline.report.study import Study, read_study
 from ridgeline.report.tables import points_csv, summary_csv, tables, write_tables
 from ridgeline.report.text import records
@@ -106,7 +110,7 @@ def test_model_beside_executed(study: Study) -> None:
 
 
 def test_the_launch_gap_is_called_what_it_is(study: Study) -> None:
-    (one,) = list_executed(study).values()
+    (one,) = study.executed.values()
     told = (
         "kernels take 7.92 ms (637 launches) of a step of 22.5 ms; the other 14.6 ms (64.8 %) is"
         " launch overhead and waiting for the host, which no roof shows"
@@ -151,7 +155,7 @@ def test_times_alone_break_nothing(tmp_path: Path) -> None:
     assert set(study.points[study.points["grain"].ne("kernel")]["provenance"]) == {"static"}
     assert study.cases[0].work == "static"
     assert set(study.reconciled["cause"]) <= {"not counted", "not attributed", "agrees"}
-    (one,) = list_executed(study).values()
+    (one,) = study.executed.values()
     assert (one.tier, one.bytes_by_level["dram"], dict(one.flops_by_roof)) == ("time", None, {})
     assert "times only: no counter was read" in describe_trust(one)
     written = write_tables(study, tmp_path / "tables")

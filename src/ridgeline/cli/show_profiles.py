@@ -11,7 +11,7 @@ from ridgeline.cli.tables import NOT_KNOWN, Grid, format_known, print_grid
 from ridgeline.pipeline.import_captures import name_files
 from ridgeline.plain import plain_text
 from ridgeline.records import CopyTotals, ProfileRequest, ProfileSummary
-from ridgeline.report.profiled import describe_overlap
+from ridgeline.report.executed import describe_overlap
 from ridgeline.roofline.reconcile import NO_PHASE
 from ridgeline.serialize import to_dict
 from ridgeline.store import ResultsFolder, Run

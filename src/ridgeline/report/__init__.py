@@ -4,7 +4,7 @@ stored.py               tables, counts, profiles, captures and roofs: which of t
 views.py                one run as a row: CSV views, its environment, the command that repeats it
 configurations.py       the settings of a run; which runs are repeats, in what configurations differ
 study.py                everything joined: runs, roofs, points, findings, counters, configurations
-executed.py, profiled.py   what the hardware did: kernels and captures as tables, times in words
+executed.py             what the hardware did: kernels and captures as tables, times in words
 summary.py              a study in a few sentences, for terminal, page and report.md
 hypotheses.py           hypotheses that a study tests
 markdown.py, sections.py   report.md, with sections for the user's own words; a notebook

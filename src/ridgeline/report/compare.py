@@ -146,14 +146,15 @@ def compare_sides(
         before.runs, after.runs, of_run, is_strict=is_strict, compared=compared
     )
     pairs = [(left[key], right[key]) for key in left if key in right]
+    names = _choose_names(of_run, before.runs, after.runs)
+    left_names, right_names = (_name_groups(groups, of_run, names) for groups in (left, right))
     if not pairs:
-        sides = (f"{side.text} has {some(_name_groups(groups, of_run), most=MOST_NAMED)}"
-                 for side, groups in ((before, left), (after, right)))  # fmt: skip
+        sides = (f"{side.text} has {some(list(named.values()), most=MOST_NAMED)}"
+                 for side, named in ((before, left_names), (after, right_names)))  # fmt: skip
         raise RidgelineError(
             f"{before.text} and {after.text} have no configuration in common", hint=". ".join(sides)
         )
     matched = [[run for pair in pairs for run in pair[n]] for n in (0, 1)]
-    names = _choose_names(of_run, *matched)
     problems: list[str] = []
     rows = []
     for one, other in pairs:
@@ -165,8 +166,8 @@ def compare_sides(
         before=before,
         after=after,
         rows=tuple(sorted(rows, key=lambda r: (not r.time.is_shown, -abs(log(r.time.ratio))))),
-        only_before=_name_groups(left, of_run, without=right),
-        only_after=_name_groups(right, of_run, without=left),
+        only_before=tuple(name for key, name in left_names.items() if key not in right),
+        only_after=tuple(name for key, name in right_names.items() if key not in left),
         settings=find_settings(matched[0], matched[1]),
         notes=tuple(dict.fromkeys([*_find_notes(before, after, rows, layers), *problems])),
     )
@@ -216,12 +217,10 @@ def match_runs(
 
 
 def _name_groups(
-    groups: Groups, settings: Mapping[str, RunSettings], without: Iterable[Key] = ()
-) -> tuple[str, ...]:
-    names = _choose_names(settings, [run for runs in groups.values() for run in runs])
-    left_out = set(without)
-    firsts = [settings[runs[0].run_id] for key, runs in groups.items() if key not in left_out]
-    return tuple(_name_pair(first, first, names) for first in firsts)
+    groups: Groups, settings: Mapping[str, RunSettings], names: Sequence[str]
+) -> dict[Key, str]:
+    firsts = {key: settings[runs[0].run_id] for key, runs in groups.items()}
+    return {key: _name_pair(first, first, names) for key, first in firsts.items()}
 
 
 def _choose_names(settings: Mapping[str, RunSettings], *sides: Runs) -> list[str]:

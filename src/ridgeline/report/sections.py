@@ -25,9 +25,9 @@ from ridgeline.report.configurations import (
     Case,
     alike,
 )
+from ridgeline.report.executed import Executed, describe_times, describe_trust
 from ridgeline.report.hypotheses import OUTCOMES, Verdict
 from ridgeline.report.markup import Markdown, code_block, markdown
-from ridgeline.report.profiled import Executed, describe_times, describe_trust, list_executed
 from ridgeline.report.study import Study
 from ridgeline.report.summary import write_headline
 from ridgeline.report.sweeps import describe_for_text
@@ -211,7 +211,7 @@ def roofline_values(study: Study) -> dict[str, Any]:
     return {
         "ceilings": table(tables.ceilings_table(study), SHOWN["ceilings"]),
         "steps": table(points[points["grain"].eq("step")],
-                       [column for column in columns if column.name != "piece"]),
+                       [column for column in columns if column.name != "part"]),
         "phases": table(timed, columns),
         "findings": table(first, compact(SHOWN["findings"])),
         "no_bound": NO_BOUND,
@@ -224,7 +224,7 @@ def roofline_values(study: Study) -> dict[str, Any]:
 
 def executed_values(study: Study) -> dict[str, Any]:
     """Totals, phases, layers and kernels of each profiled run; captures from elsewhere."""
-    profiles = [one for run_id, one in list_executed(study).items() if run_id in study.names]
+    profiles = [one for run_id, one in study.executed.items() if run_id in study.names]
     named = {one.run_id: f"{study.names[one.run_id]}, {study.case_of[one.run_id].title}"
              for one in profiles}  # fmt: skip
     captures = [column for column in SHOWN["captures"] if column.name != "files"]
@@ -237,7 +237,7 @@ def executed_values(study: Study) -> dict[str, Any]:
         "captures": table(study.captures, captures),
         "capture_notes": list(_capture_notes(study)),
         "kernels": table(
-            tables.for_people("kernels", tables.kernels_table(study)), SHOWN["kernels"]
+            tables.for_people("kernels", tables.name_runs(study, study.kernels)), SHOWN["kernels"]
         ),
     }
 
@@ -249,7 +249,7 @@ def _join_notes(one: Executed, more: Sequence[str] = ()) -> str:
 
 
 def _capture_notes(study: Study) -> Iterator[tuple[str, str]]:
-    executed = list_executed(study)
+    executed = study.executed
     for run_id, label in study.captures.reindex(columns=["run_id", "label"]).to_numpy():
         one = executed[run_id]
         notes = [_join_notes(one)] if one.result.tier else []  # a program that was profiled here
@@ -286,7 +286,7 @@ def _totals_table(study: Study, profiles: Sequence[Executed]) -> Markdown:
 
 def _differences(study: Study) -> dict[str, Any]:
     """Model beside executed work of steps and phases."""
-    rows = tables.reconcile_table(study)
+    rows = tables.name_runs(study, study.reconciled)
     if rows.empty:
         return {"coarse": ""}
     coarse = rows[rows["grain"].isin(["step", "phase"])]

@@ -25,7 +25,9 @@ from ridgeline.findings import find_rows
 from ridgeline.records import CountSummary, KernelTime, MovedBytes
 from ridgeline.report.configurations import Case, add_rates, find_cases
 from ridgeline.report.executed import (
+    Executed,
     captures_table,
+    list_executed,
     run_kernels,
     why_executed,
     with_optimizer_kernels,
@@ -119,6 +121,14 @@ class Study:
         """`R1`, `R2`, … for the runs, in the order in which they were made."""
         run_ids = map(str, self.runs.get("run_id", ()))
         return {run_id: f"R{n}" for n, run_id in enumerate(run_ids, start=1)}
+
+    @cached_property
+    def executed(self) -> dict[str, Executed]:
+        """What each profiled run executed, in their order, and then each capture; by run."""
+        steps = self.runs.reindex(columns=["run_id", "step_median_s"]).to_numpy()
+        runs = [(str(run_id), self.profiles.get(run_id), step_s) for run_id, step_s in steps]
+        captures = [(run.run_id, run, run.result.step_time_s) for run in self.raw_captures]
+        return list_executed(self.kernels, [*runs, *captures])
 
     @property
     def disturbed(self) -> dict[str, str]:

@@ -122,7 +122,7 @@ SHOWN: dict[str, tuple[Column, ...]] = {
         quantity("counted_peak_bytes", "memory (GB)", GIGA),
     ),
     "roofline_points": (
-        *WHO, text("piece"), text("provenance", "work"),
+        *WHO, text("part"), text("provenance", "work"),
         quantity("ai", "FLOP/B"), quantity("attained_flops_per_s", "GFLOP/s", GIGA),
         quantity("time_s", "time (ms)", MS), quantity("floor_s", "floor (ms)", MS), text("bound"),
         share("efficiency", "efficiency"), quantity("headroom_s", "headroom (ms)", MS),
@@ -134,7 +134,7 @@ SHOWN: dict[str, tuple[Column, ...]] = {
         quantity("floor_s", "floor (ms)", MS), text("bound"), share("efficiency", "efficiency"),
     ),
     "reconcile": (
-        text("run"), text("model"), text("name", "piece"),
+        text("run"), text("configuration"), text("name", "part"),
         quantity("model_flops", "model (GFLOP)", GIGA),
         quantity("executed_flops", "executed (GFLOP)", GIGA), quantity("flops_ratio", "ratio"),
         quantity("products_ratio", "products"), text("cause"),
@@ -186,37 +186,22 @@ def tables(study: Study) -> dict[str, pd.DataFrame]:
         "complexity": complexity_table(study),
         "roofline_points": points[points["grain"].isin(["step", "capture", "phase"])],
         "layers": points[points["grain"].eq("layer")],
-        "reconcile": reconcile_table(study),
-        "kernels": kernels_table(study),
+        "reconcile": name_runs(study, study.reconciled),
+        "kernels": name_runs(study, study.kernels),
         "captures": study.captures,
         "ceilings": ceilings_table(study),
         "findings": findings_table(study),
     }
 
 
-def reconcile_table(study: Study) -> pd.DataFrame:
-    """study.reconciled with the short name and the model of each run."""
-    table = name_runs(study, study.reconciled)
-    models = {run.run_id: run.request.model for run in study.raw_runs}
-    table.insert(2, "model", [models.get(run_id) for run_id in table.get("run_id", ())])
-    return table
-
-
-def kernels_table(study: Study) -> pd.DataFrame:
-    """study.kernels with the short name of each run, or the label of a capture."""
-    table = name_runs(study, study.kernels)
-    if len(table) and len(study.captures):
-        labels = table["run_id"].map(study.captures.set_index("run_id")["label"])
-        table["run"] = labels.where(labels.notna(), table["run"])
-    return table
-
-
 def name_runs(study: Study, table: pd.DataFrame) -> pd.DataFrame:
-    """With `run`, the short name of its run, its `configuration`, and unusual `settings`."""
+    """With `run` (a capture's label), the `configuration` of that run, and unusual `settings`."""
     new = table.drop(columns="settings", errors="ignore")
     ids = [str(run_id) for run_id in new.get("run_id", ())]
     cases = [study.case_of.get(run_id) for run_id in ids]
-    new.insert(0, "run", [study.names.get(run_id) for run_id in ids])
+    captures = study.captures.reindex(columns=["run_id", "label"]).to_numpy()
+    names = {**study.names, **{str(run_id): label for run_id, label in captures}}
+    new.insert(0, "run", [names.get(run_id) for run_id in ids])
     new.insert(1, "settings", [", ".join(case.extras) if case else None for case in cases])
     new["configuration"] = [case.title if case else None for case in cases]
     return new
@@ -256,7 +241,7 @@ def points_table(study: Study, *, scopes: Sequence[str] = SCOPES) -> pd.DataFram
     """Points of some scopes, in the order of these, with the columns of their runs."""
     points = study.points
     points = name_runs(study, points[points["grain"].isin(scopes)])
-    points["piece"] = points["name"].mask(points["grain"].eq("step"), "step")
+    points["part"] = points["name"].mask(points["grain"].eq("step"), "step")
     rank = {scope: n for n, scope in enumerate(SCOPES)}
     order = points["grain"].map(rank).argsort(kind="stable")
     return points.iloc[order].reset_index(drop=True)

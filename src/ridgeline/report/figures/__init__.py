@@ -49,11 +49,8 @@ FOR_EACH: dict[str, tuple[str, Callable[[MachineView], Drawing | None]]] = {
     "hierarchical": ("roofline_{}_hierarchical", steps.draw_levels),
     "throughput": ("throughput_{}", times.draw_throughput),
 }
-FOR_ALL: dict[str, tuple[str, Callable[[Sequence[MachineView]], Drawing | None]]] = {
-    "runtime": ("runtime", times.draw_runtimes),
-}
-SWEEP = "sweep"  # one figure for each sweep
-KINDS = (*FOR_EACH, *FOR_ALL, SWEEP)
+RUNTIME, SWEEP = "runtime", "sweep"  # of all machines; one for each sweep
+KINDS = (*FOR_EACH, RUNTIME, SWEEP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,15 +135,10 @@ def _list_figures(study: Study) -> Iterator[tuple[str, str, str, Callable[[], Dr
     for view in views:
         for kind, (name, draw) in FOR_EACH.items():
             yield kind, view.machine.env, name.format(view.name), partial(draw, view)
-    for kind, (name, draw_all) in FOR_ALL.items():
-        yield kind, "", name, partial(draw_all, views)
+    yield RUNTIME, "", RUNTIME, partial(times.draw_runtimes, views)
     for sweep in read_sweeps(study):
-        yield (
-            SWEEP,
-            "",
-            safe_name(f"sweep_{sweep.name}", otherwise="sweep"),
-            partial(draw_sweep, sweep),
-        )
+        name = safe_name(f"{SWEEP}_{sweep.name}", otherwise=SWEEP)
+        yield SWEEP, "", name, partial(draw_sweep, sweep)
 
 
 def _write(drawing: Drawing, paths: Sequence[Path], kind: str, env: str) -> Figure:

@@ -236,11 +236,8 @@ class Labels:
 
         return spots
 
-    def along(self, start: Point, end: Point, *, other: float = 0.0) -> tuple[Spots, float]:
-        """Over and under the line from `start`, where the text is anchored, to `end`; its angle.
-
-        `other` is how far above (or below) it another line of the same text runs, in pixels.
-        """
+    def along(self, start: Point, end: Point) -> tuple[Spots, float]:
+        """Over and under the line from `start`, where the text is anchored, to `end`; its angle."""
         (x0, y0), (x1, y1) = self.to_pixels(*start), self.to_pixels(*end)
         length, away = hypot(x1 - x0, y1 - y0), 1 if x1 > x0 else -1
         angle = atan2(away * (y1 - y0), away * (x1 - x0))
@@ -252,7 +249,7 @@ class Labels:
             for step, off_pt in product(steps, (OFF_LINE_PT, 3 * OFF_LINE_PT)):
                 off = height / 2 + off_pt * self.point
                 far = away * (width / 2 + 2 * self.point + step * slide)
-                for up in (max(other * c, 0.0) + off, min(other * c, 0.0) - off):
+                for up in (off, -off):
                     yield far * c - up * s, far * s + up * c
 
         return spots, degrees(angle)

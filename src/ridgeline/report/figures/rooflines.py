@@ -74,7 +74,6 @@ class Line:
     xs: Limits
     ys: Limits
     text: str
-    published: float | None = None  # the same by the datasheet, per second
 
     @property
     def is_flat(self) -> bool:
@@ -191,13 +190,12 @@ def outline(one: RoofSet, x: Limits) -> list[Line]:
     for level, slope in slopes.items():
         published, end = sheet_slopes.get(level), top / slope if top else x[1]
         text = f"{level.upper()} {both_rates(slope, published, 'B/s')}"
-        lines.append(Line(xs=(x[0], end), ys=(slope * x[0], top or slope * end), text=text,
-                          published=published))  # fmt: skip
+        lines.append(Line(xs=(x[0], end), ys=(slope * x[0], top or slope * end), text=text))
     for name, rate in flats.items():
         published, title = sheet_flats.get(name), "peak" if is_single else name
         text = f"{title} {both_rates(rate, published, flat_unit(title))}"
         start = rate / fastest if fastest else x[0]
-        lines.append(Line(xs=(start, x[1]), ys=(rate, rate), text=text, published=published))
+        lines.append(Line(xs=(start, x[1]), ys=(rate, rate), text=text))
     return lines
 
 
@@ -226,12 +224,10 @@ def _label_line(labels: Labels, line: Line, colour: str) -> None:
     """At the right end of a roof, or at the lower end of the slope that is inside the axes."""
     (low, high), (bottom, top) = labels.axes.get_xlim(), labels.axes.get_ylim()
     if line.is_flat:
-        at, end, sheet = (high, line.ys[0]), (low, line.ys[0]), line.published or line.ys[0]
+        at, end = (high, line.ys[0]), (low, line.ys[0])
     else:
         rate = line.ys[0] / line.xs[0]
         first, last = max(low, bottom / rate), min(high, line.xs[1], top / rate)
-        at, end, sheet = (first, rate * first), (last, rate * last), line.published or rate
-        sheet *= first
-    other = labels.to_pixels(at[0], sheet)[1] - labels.to_pixels(*at)[1]
-    spots, angle = labels.along(at, end, other=other)
+        at, end = (first, rate * first), (last, rate * last)
+    spots, angle = labels.along(at, end)
     labels.write(line.text, at, spots, color=colour, angle=angle, is_needed=True)

@@ -11,11 +11,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.profiled import (
+from ridgeline.report.executed import (
     describe_capture,
     describe_times,
     describe_trust,
-    list_executed,
 )
 from ridgeline.report.study import BUSY, Machine, Study
 from ridgeline.report.summary import floor_notes
@@ -306,7 +305,7 @@ def _choose_kernels(kernels: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 def describe_captures(study: Study) -> list[dict[str, str]]:
     """How near each capture is to its roofs, with its source."""
-    executed = list_executed(study)
+    executed = study.executed
     return [
         {
             "text": describe_capture(executed[row["run_id"]], row),
@@ -321,7 +320,7 @@ def _list_profiles(study: Study, rows: Mapping[str, int]) -> list[dict[str, Any]
     """What the hardware did in each profiled run, then in each capture."""
     captures = {str(row["run_id"]): row for row in records(study.captures)}
     profiles = []
-    for run_id, one in list_executed(study).items():
+    for run_id, one in study.executed.items():
         capture = captures.get(run_id)
         times = describe_capture(one, capture) if capture else f"{capped(describe_times(one))}."
         trust = describe_trust(one)

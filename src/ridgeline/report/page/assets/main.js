@@ -5,7 +5,7 @@ if (byId("filters")) {
   startPointer();
   onTheme(drawSoon);
 }
-const layerTable = startLayers();
+startLayers();
 startExecuted();
 startThroughput();
 startEnergy();
