@@ -100,6 +100,7 @@ def test_a_lower_clock_explains_a_lower_roof() -> None:
     assert found.change == pytest.approx(-0.25)
     assert found.explanation == "clock 2000 → 1500 MHz explains it; limited by power cap"
     assert changed_settings(before, after) == ["description.gpus.0.driver: 580 → 590"]
+    assert differences(passport(roof(0.0)), passport(roof(4e12))) == []
 
 
 def test_a_clock_that_moves_by_itself_is_no_setting() -> None:
