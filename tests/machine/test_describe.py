@@ -77,6 +77,18 @@ def test_a_virtual_machine_from_its_recorded_files() -> None:
     assert (found.gpus, found.name) == ((), "amd-epyc-2c")
 
 
+def test_two_threads_of_a_core_are_one_core() -> None:
+    # given four logical CPUs on two cores, of which this process may use the first core
+    cpus = "/sys/devices/system/cpu"
+    seen = {
+        f"{cpus}/cpu{cpu}/topology/thread_siblings_list": siblings
+        for cpu, siblings in enumerate(("0,2", "1,3", "0,2", "1,3"))
+    } | {f"{cpus}/online": "0-3", "/proc/self/status": "Cpus_allowed_list:\t0,2\n"}
+    cpu = describe(machine(seen)).cpu
+    assert (cpu.physical_cores, cpu.logical_cores) == (2, 4)
+    assert (cpu.usable_cores, cpu.usable_threads) == (1, 2)
+
+
 def test_the_tightest_limit_holds() -> None:
     # given a job of Slurm: half a processor for the user, less memory for the job
     found = find_limits(machine({

@@ -87,6 +87,10 @@ def test_drift_is_told_in_words() -> None:
         "slower: the dram copy roof is 7.0 % below the passport of 2026-05-03"
     ]
     assert drift(before, passport(roof(3.9e12))) == []
+    launches = (replace(roof(rate), kind="launch", what="kernel") for rate in (2e-6, 3e-6))
+    assert drift(*map(passport, launches)) == [
+        "slower: the kernel launch cost is 50.0 % above the passport of 2026-05-03"
+    ]
 
 
 def test_a_lower_clock_explains_a_lower_roof() -> None:
@@ -96,6 +100,7 @@ def test_a_lower_clock_explains_a_lower_roof() -> None:
     assert found.change == pytest.approx(-0.25)
     assert found.explanation == "clock 2000 → 1500 MHz explains it; limited by power cap"
     assert changed_settings(before, after) == ["description.gpus.0.driver: 580 → 590"]
+    assert differences(passport(roof(0.0)), passport(roof(4e12))) == []
 
 
 def test_a_clock_that_moves_by_itself_is_no_setting() -> None:

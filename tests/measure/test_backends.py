@@ -117,6 +117,19 @@ def test_the_cpu_is_always_there_and_has_nothing_to_wait_for() -> None:
     backend.reset_peak_memory()
 
 
+def test_memory_and_waiting_of_a_cuda_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[int] = []
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _device: 100)
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda _device: 200)
+    monkeypatch.setattr(torch.cuda, "_sleep", waited.append)
+    backend = CudaBackend(kind="cuda", device=torch.device("cuda", 1), name="a GPU")
+
+    backend.hold_back(0.02)
+
+    assert waited == [50_000_000]  # cycles
+    assert backend.peak_memory() == DeviceMemory(allocated_bytes=100, reserved_bytes=200)
+
+
 # ---------------------------------------------------------------- the mark around a step
 
 ALL = [

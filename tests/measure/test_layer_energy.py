@@ -227,6 +227,21 @@ def test_one_call_that_cannot_be_repeated_leaves_its_layer_out(
     assert list(found) == ["1"]
 
 
+def test_layers_of_a_compiled_model_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device()
+    taken = stepper_of(Draws(device, 500.0))
+
+    def compiled(*_args: Any) -> Any:
+        raise AssertionError("a compiled model has no layers")
+
+    taken.model = compiled
+
+    found, _ = energies(monkeypatch, device, taken)
+
+    assert joules(found) == {"0": [pytest.approx(0.5, rel=0.05)]}
+    assert taken.model is compiled
+
+
 def test_what_each_layer_is_given() -> None:
     class Net(nn.Module):
         def __init__(self) -> None:

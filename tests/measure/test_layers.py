@@ -405,6 +405,18 @@ def test_a_gpus_own_time_without_what_holding_and_marking_take(
     assert not any(owner.startswith("(held") for owner, _ in times.samples_s)
 
 
+def test_a_gpu_is_held_back_once_for_so_many_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layers, "HOLD_EVERY", 10)
+    taken, backend = cuda_net(mark_cost_s=0.0)
+
+    times = time_layers(taken, backend, step_time_s=2.0)
+
+    calibration_s, *held_s = backend.held_s
+    assert calibration_s == 0.02
+    assert len(set(held_s)) == 1 and held_s[0] > 0
+    assert len(times.steps_s) < len(held_s) < backend.gpu.calls.count("record") / 10
+
+
 def test_a_gpu_is_waited_for_between_steps_never_in_one() -> None:
     taken, backend = cuda_net(mark_cost_s=0.0)
     waits = backend.gpu.calls
