@@ -187,19 +187,6 @@ CHIPS = {"tu102": "7.5", "ga100": "8.0", "ad102": "8.9", "gh100": "9.0", "gb100"
          "gb202": "12.0"}  # fmt: skip
 
 
-@pytest.mark.parametrize(("chip", "capability"), CHIPS.items())
-def test_tensor_instructions_of_any_name_are_not_dropped(chip: str, capability: str) -> None:
-    # given every counter of such instructions that a chip has
-    names = [f"{name}.sum" for name in sorted(metrics_of(chip)) if name.startswith(PIPE)]
-    assert f"{PIPE}.sum" in names
-    for name in names:
-        derived = derive({name: 5.0}, capability)
-        # then FLOPs are noted as missing, unless the instruction is none of tensor cores
-        has_note = any(text.startswith(ONLY_INSTRUCTIONS) for text in derived.remarks)
-        assert has_note == ("type_hfma2" not in name), name
-        assert derived.table.columns.empty
-
-
 # ---------------------------------------------------------------- overlapping tensor counters
 
 

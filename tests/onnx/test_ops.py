@@ -117,7 +117,7 @@ def test_formula_names_its_numbers(tmp_path: Path) -> None:
     row = check(case, tmp_path).op_costs[0]
     assert row.formula == ("2·N·Cout·Hout·Wout·(Cin/g)·Kh·Kw = 2·2·8·5·5·2·3·3 = 14400")
     assert (row.path, row.op, row.kind, row.dtype) == ("it", "onnx::Conv", "conv", "fp32")
-    assert row.settings == "strides=1,1 group=2"
+    assert row.settings == "group=2 strides=1,1"
 
 
 @table(

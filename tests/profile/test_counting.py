@@ -8,7 +8,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.profile.recorded import metrics_of
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine import profilers
@@ -129,24 +128,6 @@ def test_the_command_leaves_clocks_and_caches_alone() -> None:
     ]  # fmt: skip
     older = Ncu("/opt/ncu", "2022.4.1.0").command(["a.sum"], Path("log.csv"))
     assert "--graph-profiling" not in older  # which it does not know
-
-
-@pytest.mark.parametrize(
-    ("chip", "count"),
-    [("gh100", 144), ("ga100", 74), ("tu102", 57), ("ad102", 62), ("gb100", 92), ("gb202", 75)],
-)
-def test_names_of_real_chips(chip: str, count: int) -> None:
-    names = metrics_of(chip)
-    assert len(names) == count
-    assert {"gpu__time_duration", "lts__t_bytes", "l1tex__t_bytes"} <= names
-
-
-def test_metrics_are_the_first_words_of_lines(tmp_path: Path) -> None:
-    path = script(tmp_path / "ncu", NAMES)
-    assert query_metrics(Ncu(str(path), "")) == {"dram__bytes", "gpu__time_duration"}
-    path = script(tmp_path / "ncu", "nothing to see")
-    with pytest.raises(RidgelineError, match="names no metric for the device here: nothing to see"):
-        query_metrics(Ncu(str(path), ""))
 
 
 # ---------------------------------------------------------------- the plan

@@ -16,9 +16,9 @@ from ridgeline.profile.counting import (
     FILES,
     CountedLaunches,
     CounterPlan,
+    read_counted_table,
     read_record,
     write_record,
-    read_counted_table,
 )
 from ridgeline.profile.cupti import GRAPH_LAUNCHES, Cupti, RefusedError
 from ridgeline.profile.model_process import count_inside, refuse_without_cupti
@@ -100,21 +100,6 @@ def test_kernels_are_told_by_their_operator(library: FakeLibrary, tmp_path: Path
     assert found == [["one", "ridgeline:op:1"], ["two", "ridgeline:op:2"]]
 
 
-def test_what_will_be_counted_is_told_first(library: FakeLibrary, tmp_path: Path) -> None:
-    job = job_in(tmp_path, level="hierarchical")
-    count_inside(job, 0, lambda: library.launch("gemm"))
-    told = read_record(job, CounterPlan)
-    assert (told.passes, told.compute_capability, told.cupti_version) == (2, "9.0", 130001)
-    assert "lts__t_bytes.sum" in told.metrics
-    assert told.missing == ["L1 bytes"]  # which this chip does not have
-
-
-def test_several_steps_in_a_row(library: FakeLibrary, tmp_path: Path) -> None:
-    job = job_in(tmp_path, steps=3)
-    count_inside(job, 0, lambda: library.launch("gemm"))
-    assert read_record(job, CountedLaunches).launches == [SETUP, COPY, *[["gemm", ""]] * 3]
-
-
 def _launch_another(library: FakeLibrary) -> None:
     library.launch(f"kernel {len(library.counted)}")
 
@@ -147,16 +132,6 @@ def test_each_way_to_refuse_says_why(
     assert not job.path("done").exists()
     with pytest.raises(RefusedError, match=why):
         read_record(job, CountedLaunches)
-
-
-def test_more_passes_than_were_foretold(
-    library: FakeLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tests.profile.fake_cupti.PASSES", 3)
-    monkeypatch.setattr(FakeLibrary, "_profiler_host_get_num_of_passes", one_pass)
-    job = job_in(tmp_path)
-    count_inside(job, 0, lambda: library.launch("gemm"))
-    assert job.path(REFUSED).read_text() == "1 passes were foretold, and more are needed"
 
 
 def one_pass(self: FakeLibrary, asked: Any) -> None:
@@ -259,13 +234,3 @@ def test_what_an_h200_told(tmp_path: Path) -> None:
     assert step["dram_bytes"].sum() == 9_925_320_448
     # and the product of 2048³ is what it is
     assert known.loc["ridgeline:test:product:fp16", "flops_fp16_matrix"] == 2 * 2048**3
-
-
-@pytest.mark.parametrize(
-    ("number", "version"), [(130001, "13.0.1"), (130202, "13.2.2"), (28, "28")]
-)
-def test_its_version_in_words(number: int, version: str) -> None:
-    told = CounterPlan(
-        metrics=(), passes=1, missing=(), compute_capability="9.0", cupti_version=number
-    )
-    assert told.version == version

@@ -85,13 +85,6 @@ def test_the_device_of_a_program(names: list[str], device: str) -> None:
     )
 
 
-def test_compiled_code_has_no_marks() -> None:
-    compiled = replace(TASK, settings=replace(TASK.settings, compile="default"))
-    assert not Request(task=compiled).has_marks
-    assert Request(task=TASK).has_marks
-    assert Request(program=("python", "train.py")).has_marks
-
-
 # ---------------------------------------------------------------- by hand
 
 
@@ -114,24 +107,6 @@ def copies_and_a_fill() -> pd.DataFrame:
         {"kind": "Memset", "layer": "", "phase": "", "op": "", "time_s": 0.125, "start_s": 3.0,
          "moved_bytes": 4, "index": -1},
     ])  # fmt: skip
-
-
-def test_copies_of_one_step_by_operator() -> None:
-    # given the copies of two steps
-    profiled = ProfiledStep(kernels=three_kernels(), plan=None, steps=2, copies=copies_and_a_fill())
-    # then half of them are of one
-    act = {"kind": "Memcpy DtoD", "layer": "act", "phase": "forward", "op": "aten::clone"}
-    copies = tables_of(profiled)["copies"]
-    assert copies.to_dict("records") == [
-        {**act, "launches": 1.0, "time_s": 0.375, "moved_bytes": 20.0},
-        {"kind": "Memset", "layer": "", "phase": "", "op": "", "launches": 0.5, "time_s": 0.0625,
-         "moved_bytes": 2.0},
-    ]  # fmt: skip
-    # and without a trace there is no table, and an empty one of the same types without copies
-    assert list(tables_of(replace(profiled, copies=None))) == ["kernels"]
-    none = tables_of(replace(profiled, copies=copies_and_a_fill().head(0)))["copies"]
-    assert none.empty
-    assert none.dtypes.to_dict() == copies.dtypes.to_dict()
 
 
 def test_a_small_profile_whole() -> None:

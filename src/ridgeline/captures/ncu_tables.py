@@ -147,7 +147,9 @@ def _read_batches(table: Table) -> Iterator[_Batch]:
                     yield dict(zip(columns, arrays, strict=True))
         except pa.ArrowInvalid as error:
             if not lines.is_empty:  # which it refuses, too
-                raise table.log.refusal(table.path, "is damaged: its rows cannot be read") from error
+                raise table.log.refusal(
+                    table.path, "is damaged: its rows cannot be read"
+                ) from error
 
 
 class _WholeLines:

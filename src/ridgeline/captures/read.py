@@ -44,6 +44,7 @@ from ridgeline.machine.datasheets import Datasheet
 from ridgeline.machine.profilers import ncu_path
 from ridgeline.machine.system import SystemIO
 
+
 def read_captures(paths: Sequence[Path], *, device: str | None = None) -> list[Capture]:
     """Every file read; those that are parts of one capture are joined."""
     devices = find_devices(device) if device else []

@@ -43,8 +43,10 @@ def import_files(
     ),
     label: Label = None,
     device: str | None = option(
-        None, "The device of files that do not name one, as a datasheet calls it: v100, h200.",
-        "--device", metavar="NAME",
+        None,
+        "The device of files that do not name one, as a datasheet calls it: v100, h200.",
+        "--device",
+        metavar="NAME",
     ),
     store: bool = option(True, "Keep it, or only show.", "--store/--no-store"),
     *,
