@@ -68,7 +68,7 @@ def test_the_products_whole() -> None:
 def test_a_training_step() -> None:
     capture = read(STEP)
     found = read_totals(STEP)
-    assert (found["kernels"], capture.passes, capture.compute_capability) == (637, 8, "9.0")
+    assert (found["kernels"], capture.compute_capability) == (637, "9.0")
     assert found["flops"]["tensor_fp16"] == 797_680_599_040
     assert found["flops"]["fp32"] == 13_595_610_793
     assert found["dram_bytes"] == 10_510_359_552

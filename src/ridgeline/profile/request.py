@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,18 +92,15 @@ class Request:
 
 def request_for_run(run: MeasuredRun, task: Task, **options: Any) -> Request:
     """What to profile for a stored run: the same step, on the same device."""
-    request = request_for_task(task, run.made.host, **options)
-    memory_bytes = run.result.memory.reserved_bytes or 0
-    return replace(request, memory_bytes=memory_bytes, device=run.result.device_name)
-
-
-def request_for_task(task: Task, host: Host, **options: Any) -> Request:
-    """What to profile before there is a run: of the device, what its driver says."""
-    devices = (device for device in host.devices if device.index == task.settings.device)
-    device = next(devices, Device())
+    devices = run.made.host.devices
+    device = next((one for one in devices if one.index == task.settings.device), Device())
     return Request(
-        task=task, device_bytes=device.memory_bytes or 0, device=device.name, **options
-    )  # fmt: skip
+        task=task,
+        memory_bytes=run.result.memory.reserved_bytes or 0,
+        device_bytes=device.memory_bytes or 0,
+        device=run.result.device_name,
+        **options,
+    )
 
 
 def request_for_program(
