@@ -209,7 +209,7 @@ def parse_tensor_counter(name: str) -> TensorCounter | None:
     return TensorCounter(name=name.removesuffix(match["rate"] or ""), **parts)
 
 
-def _remove_overlaps(counters: Sequence[TensorCounter]) -> list[TensorCounter]:
+def remove_overlaps(counters: Sequence[TensorCounter]) -> list[TensorCounter]:
     """Those to add up, the widest taken first: no work is in two of them."""
     taken: list[TensorCounter] = []
     for counter in sorted(counters, key=lambda counter: counter.narrowness):
@@ -340,7 +340,7 @@ class _Deriver:
             for counter in counters
         }
         known = [counter for counter in counters if amounts[counter].values is not None]
-        taken = _remove_overlaps(known)
+        taken = remove_overlaps(known)
         for kind in sorted({counter.type for counter in counters}):
             every = [counter for counter in counters if counter.type == kind]
             added = [counter for counter in taken if counter.type == kind]

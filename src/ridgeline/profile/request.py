@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.captures.quantities import TENSOR_PREFIX, TensorCounter, parse_tensor_counter
+from ridgeline.captures.quantities import (
+    TENSOR_PREFIX,
+    TensorCounter,
+    parse_tensor_counter,
+    remove_overlaps,
+)
 from ridgeline.records import Device, Host, ProfileOptions
 from ridgeline.settings import one_of
 from ridgeline.units import format_time
@@ -211,9 +216,9 @@ def choose_metrics(known: Iterable[str], precision: str, level: str = "dram") ->
     counters = [counter for counter in map(parse_tensor_counter, sums) if counter is not None]
     parts: dict[str, tuple[str, ...]] = {}
     for kind in KINDS[precision]:
-        totals = tensor_totals(counters, kind)
-        chosen = tuple(c.name for c in totals) or tensor_parts(counters, kind)
-        metrics += chosen
+        chosen = remove_overlaps([one for one in counters if kind in one.src.split("_")])
+        metrics += sorted(one.name for one in chosen)
+        totals = [one for one in chosen if not one.op]
         divided = {c.name: tensor_parts(counters, c.src, c.dst, c.sparsity) for c in totals}
         parts |= {name: members for name, members in divided.items() if len(members) > 1}
         if not chosen and precision:
@@ -235,13 +240,6 @@ def _vector(known: frozenset[str]) -> tuple[str, ...]:
 def is_of_tensors(metrics: Sequence[str]) -> bool:
     """Whether nothing but tensor-core work is counted."""
     return all(name.startswith(TENSOR_PREFIX) for name in metrics)
-
-
-def tensor_totals(known: Iterable[TensorCounter], kind: str) -> list[TensorCounter]:
-    """Totals of tensor-core work on one kind of operand: no parts of them, nothing twice."""
-    of_kind = [c for c in known if not c.op and kind in c.src.split("_")]
-    found = [c for c in of_kind if not c.sparsity] or of_kind
-    return sorted(found, key=lambda c: c.name)
 
 
 def tensor_parts(
