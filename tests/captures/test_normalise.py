@@ -10,8 +10,6 @@ from ridgeline.captures.normalise import (
     find_mark,
     read_number,
     read_ranges,
-    strip_groups,
-    strip_label,
     unit_factor,
 )
 
@@ -72,29 +70,6 @@ def test_the_decimal_mark_of_a_number(mark: str | None) -> None:
 )  # fmt: skip
 def test_values(text: str, mark: str, value: float) -> None:
     assert read_number(text, mark) == pytest.approx(value, rel=0, nan_ok=True)
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [("17313", "17313"), ("17,313", "17313"), ("1.234.567", "1234567"), ("1'500", "1500"),
-     ("12,34,567", "1234567"), ("1.5", "1.5"), ("", ""), ("a,b", "a,b")],
-)  # fmt: skip
-def test_whole_numbers_without_groups(text: str, number: str) -> None:
-    assert strip_groups(text) == number
-
-
-@pytest.mark.parametrize(
-    ("name", "metric"),
-    [
-        ("Duration (gpu__time_duration.sum)", TIME),
-        ("gpu__time_duration.sum (Duration)", TIME),
-        ("pmsampling:dram__bytes_read.sum", "pmsampling:dram__bytes_read.sum"),
-        ("TriageCompute.dram__bytes_read.sum", "TriageCompute.dram__bytes_read.sum"),
-        ("Registers Per Thread", "Registers Per Thread"),
-    ],
-)
-def test_a_metric_beside_its_label(name: str, metric: str) -> None:
-    assert strip_label(name) == metric
 
 
 def test_ranges_may_have_colons_in_their_names() -> None:

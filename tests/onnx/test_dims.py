@@ -113,22 +113,6 @@ def node(op: str, operands: str, result: str, **attributes: Any) -> Any:
     return helper.make_node(op, operands.split(), [result], name=result, **attributes)
 
 
-def test_a_shape_that_is_taken_apart_and_put_together(tmp_path: Path) -> None:
-    # GIVEN reshape(a, (batch, 24)) as exporters write it
-    proto = computed(
-        node("Shape", "a", "shape"),
-        node("Gather", "shape zero", "batch"),
-        node("Unsqueeze", "batch axis", "first"),
-        node("Concat", "first rest", "target", axis=0),
-        node("Reshape", "a target", "flat"),
-        node("Softmax", "flat", "y"),
-        zero=0, axis=[0], rest=[-1],
-    )  # fmt: skip
-    result = count(proto, tmp_path, batch_size=5)
-    assert result.op_costs[-1].call.outputs[0].shape == (5, 24)
-    assert (result.total.transcendentals, result.coverage) == (5 * 24, 1.0)
-
-
 def test_an_unknown_shape_is_listed(tmp_path: Path) -> None:
     proto = model([node("Reshape", "a target", "b"), node("Exp", "b", "y")],
                   {"a": x(2, 6), "target": int64(2)}, ["y"])  # fmt: skip

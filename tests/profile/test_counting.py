@@ -153,16 +153,3 @@ def test_a_plan_in_words() -> None:
     )
     inside = replace(PLAN, tool="cupti", passes=3, time_s=5.8, missing=(), not_by_cupti="")
     assert str(inside) == "4 metrics in 3 passes, read by CUPTI; 1000 kernels; about 5.80 s"
-
-
-def test_a_plan_as_values() -> None:
-    assert PLAN.to_dict() == {
-        "tool": "ncu",
-        "metrics": [list(VECTOR), list(MEMORY)],
-        "passes": 2,
-        "launches": 1000,
-        "planned_s": 55.2,
-        "is_parallel": True,
-        "missing": ["L2 bytes", "DRAM bytes"],
-        "not_by_cupti": "no library",
-    }

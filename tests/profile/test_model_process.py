@@ -18,7 +18,6 @@ from ridgeline.profile.counting import (
     CounterPlan,
     read_counted_table,
     read_record,
-    write_record,
 )
 from ridgeline.profile.cupti import GRAPH_LAUNCHES, Cupti, RefusedError
 from ridgeline.profile.model_process import count_inside, refuse_without_cupti
@@ -190,34 +189,6 @@ def launching(library: FakeLibrary, name: str) -> Callable[[torch.Tensor], torch
 
 
 # ---------------------------------------------------------------- what the parent reads
-
-
-def test_counters_become_quantities(tmp_path: Path) -> None:
-    job = job_in(tmp_path)
-    # given 3 additions, 4 products and 5 of both in one, 1000 bytes read and 24 written, 2 µs
-    names = [f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum" for op in ("fadd", "fmul")]
-    names += ["smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"]
-    names += ["dram__bytes_read.sum", "dram__bytes_write.sum", "gpu__time_duration.sum"]
-    plan = CounterPlan(
-        metrics=tuple(names), passes=2, missing=(), compute_capability="9.0", cupti_version=130001
-    )
-    write_record(job, plan)
-    values = [[3.0, 4.0, 5.0, 1000.0, 24.0, 2000.0]]
-    counted = CountedLaunches(launches=[["gemm", "ridgeline:op:7"]], values=values)
-    write_record(job, counted)
-    # when they are read
-    table, _ = read_counted_table(job)
-    # then the kernel has 3 + 4 + 2·5 FLOPs, all bytes, and seconds
-    [row] = table.to_dict("records")
-    assert row == {
-        "kernel": "gemm",
-        "nvtx": "ridgeline:op:7",
-        "flops_fp32_vector": 17.0,
-        "dram_bytes": 1024.0,
-        "dram_read_bytes": 1000.0,
-        "dram_write_bytes": 24.0,
-        "counter_time_s": pytest.approx(2e-6),
-    }
 
 
 def test_what_an_h200_told(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import pytest
 from tests.profile.recorded import text
 
 from ridgeline.errors import RidgelineError
-from ridgeline.profile import step_kernels
 from ridgeline.profile.profile_step import TRACE, Job
 from ridgeline.profile.step_kernels import (
     NOWHERE,
@@ -23,7 +22,6 @@ from ridgeline.profile.step_kernels import (
     check_counters,
     check_phases,
     compute_ratios,
-    demangle,
     doubt_ratios,
     join_counters,
     read_traced_steps,
@@ -357,15 +355,6 @@ NESTED = "_ZN2at6native12_GLOBAL__N_110softmax_fwIfEEvPT_"
 )
 def test_the_name_that_both_profilers_agree_on(kernel: str, name: str) -> None:
     assert short_name(kernel) == name
-
-
-def test_demangled_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert demangle("_Z1fIiEvT_") == "void f<int>(int)"
-    assert demangle("_Znothing") == "_Znothing"
-    # and without a library that knows names
-    monkeypatch.setattr(step_kernels, "_load_demangler", lambda: None)
-    assert short_name.__wrapped__(NESTED) == "softmax_fw"
-    assert short_name.__wrapped__("_Z8fmha_fwd6Params") == "fmha_fwd"
 
 
 # ---------------------------------------------------------------- work of known size

@@ -17,7 +17,6 @@ from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import Outcome
 from ridgeline.measure.worker import MeasuredCase, Task
 from ridgeline.profile import storage
-from ridgeline.profile.profiling import profile
 from ridgeline.profile.request import (
     Plan,
     ProfiledStep,
@@ -194,38 +193,6 @@ def test_two_steps_are_averaged() -> None:
 
 
 # ---------------------------------------------------------------- as an H200 had it
-
-
-def test_the_recorded_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    # given ResNet-50, amp, batch 32, played back
-    use_stand_ins(monkeypatch, tmp_path)
-    request = Request(task=TASK, memory_bytes=2 * 10**9, device_bytes=150 * 10**9, device="H200")
-    summary = summarise(request, profile(request), None)
-    # then every kernel has a phase, and all but a few a module
-    assert summary.attributed_share == 1.0
-    assert summary.layer_share == pytest.approx(0.9695, abs=1e-4)
-    phases = summary.phases
-    assert {name: phase["launches"] for name, phase in phases.items()} == {
-        "forward": 290, "backward": 330, "optimizer": 11,
-    }  # fmt: skip
-    assert sum(phase["time_s"] or 0 for phase in phases.values()) == pytest.approx(
-        6.9416e-3, rel=1e-4
-    )
-    assert {name: value for name, value in summary.totals.items() if value is not None} == {
-        "fp64": 10,
-        "fp32": 13_518_928_880,
-        "fp16": 8_517_821_408,
-        "tensor_fp16": 797_680_599_040,
-        "dram_bytes": 9_925_320_448,
-    }
-    assert summary.self_test is not None
-    assert summary.self_test.ratios == {
-        "product fp32": pytest.approx(1.0, abs=1e-3),
-        "copy": pytest.approx(1.0, abs=2e-3),
-        "product fp16": 1.0,
-    }
-    assert summary.self_test.is_trusted
-    assert summary.warnings == ()
 
 
 # ---------------------------------------------------------------- from Python
