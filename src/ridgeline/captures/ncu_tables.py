@@ -138,6 +138,7 @@ def _read_batches(table: Table) -> Iterator[_Batch]:
                 convert_options=csv.ConvertOptions(
                     include_columns=list(map(str, columns)),
                     column_types=dict.fromkeys(names, pa.string()),
+                    check_utf8=False,  # _WholeLines gives nothing else
                 ),
             )
             while batches := list(islice(reader, _BLOCKS)):
