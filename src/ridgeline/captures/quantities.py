@@ -355,7 +355,7 @@ class _Deriver:
         self.remarks += _note_partial([one for one in known if one not in taken], taken)
 
     def guess_tensor_flops(self) -> None:
-        """From instructions, for kernels of chips that have no other counter, and only for these."""
+        """From instructions, for kernels of chips that have no other counter."""
         names = sorted(filter(counts_tensor_instructions, self.names))
         if not names:
             return
