@@ -107,15 +107,6 @@ def test_last_rows(tmp_path: Path, last: str, times: list[float | None], warning
     assert warning in capture.warnings
 
 
-def test_a_number_that_can_be_read_in_two_ways(tmp_path: Path) -> None:
-    text = time_rows("7,0,a,us,1", "7,1,b,us,117.344")
-    warning = (
-        "the decimal mark of this file is not clear: 117.344 is read as 117.344; export"
-        " it with --print-units base in an English locale if that is wrong"
-    )
-    assert warning in read(write_file(tmp_path, "a.csv", text)).warnings
-
-
 def test_a_sum_that_no_number_can_hold_is_unknown(tmp_path: Path) -> None:
     text = (
         TABLE.replace('"Kbyte"', '"byte"').replace('"2"\n', '"1e308"\n').replace('"4"', '"1e308"')
@@ -139,29 +130,12 @@ def test_a_unit_that_does_not_fit_is_not_used(tmp_path: Path) -> None:
     )
 
 
-def test_a_metric_in_two_columns_counts_once(tmp_path: Path) -> None:
-    text = TABLE.replace('sum"\n', 'sum","dram__bytes.sum"\n').replace('byte"\n', 'byte","byte"\n')
-    text = text.replace('"2"\n', '"2","9"\n').replace('"4"\n', '"4","9"\n')
-    assert columns(write_file(tmp_path, "a.csv", text), *EXPECTED) == EXPECTED
-
-
 @pytest.mark.parametrize(("mark", "value"), [(",", "344,26"), (".", "344.26")])
 def test_exponents_and_decimal_commas(tmp_path: Path, mark: str, value: str) -> None:
     text = TABLE.replace("1.50", value).replace("2.50", f"1{mark}718E+03")
     assert columns(write_file(tmp_path, "a.csv", text), "time_s") == {
         "time_s": [344.26e-6, 1718e-6]
     }
-
-
-def test_tensor_work_of_other_types_is_in_the_table_of_kernels(tmp_path: Path) -> None:
-    # given types that totals do not have: fp32 is there outside tensor cores only
-    names = [f"sm__ops_path_tensor_src_{kind}.sum" for kind in ("fp16", "fp32", "int4")]
-    text = f'"ID","Kernel Name","{chr(34).join([names[0], ",", names[1], ",", names[2]])}"\n'
-    capture = read(write_file(tmp_path, "a.csv", text + '"0","k","2","4","8"\n'))
-    assert [note for note in capture.warnings if "table of kernels" in note] == [
-        "tensor fp32 work is in the table of kernels only: 4",
-        "tensor int4 work is in the table of kernels only: 8",
-    ]
 
 
 @pytest.mark.parametrize(

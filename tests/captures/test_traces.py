@@ -95,28 +95,6 @@ def test_a_packed_trace(tmp_path: Path) -> None:
     assert read(path).launches == 2
 
 
-GPUS = [{"id": n, "name": name, "computeMajor": 9, "computeMinor": 0} for n, name in
-        enumerate(("H100", "H100", "A100"))]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("numbers", "device", "warnings"),
-    [
-        ([0], "H100", []),
-        ([0, 1], "H100", [SEVERAL + "0, 1"]),
-        ([1, 2], None, [SEVERAL + "H100, A100"]),
-        ([7], None, []),
-    ],
-)
-def test_devices_of_a_trace(
-    tmp_path: Path, numbers: list[int], device: str | None, warnings: list[str]
-) -> None:
-    text = trace(*(event(device=n) for n in numbers), traceName="a")
-    text = text.replace("{", f'{{"deviceProperties": {json.dumps(GPUS)}, ', 1)
-    capture = read(write_file(tmp_path, "a.json", text))
-    assert (capture.device, capture.warnings) == (device, (TIME_ONLY, *warnings))
-
-
 # ---------------------------------------------------------------- nsys
 
 STATISTICS = "Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns)"

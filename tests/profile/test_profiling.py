@@ -78,20 +78,6 @@ def test_every_kernel_by_nsight_compute() -> None:
     assert first.groupby("phase").size().to_dict() == {"backward": 3, "forward": 3}
 
 
-def test_without_counters_there_are_times_and_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RIDGELINE_NCU", "/nowhere/ncu")
-    found = profiled(tier="time")
-    assert found.plan is None
-    assert set(found.kernels["phase"]) == {"forward", "backward", "optimizer"}
-    assert found.kernels["time_s"].sum() == pytest.approx(6.9416e-3, rel=1e-4)
-
-
-def test_two_steps_have_twice_the_kernels() -> None:
-    found = profiled(steps=2)
-    assert (len(found.kernels), found.steps) == (2 * 631, 2)
-    assert found.kernels["flops_fp16_matrix"].sum() == 2 * 797_680_599_040
-
-
 # ---------------------------------------------------------------- plans, and who waits for whom
 
 

@@ -83,8 +83,6 @@ class Capture:
     kernels: pd.DataFrame
     device: str | None = None  # its name, or "CC 9.0" where only that is known; None of several
     compute_capability: str | None = None  # likewise
-    passes: int | None = None  # the most that one kernel was replayed for
-    metrics: tuple[str, ...] = ()  # those that can be used
     warnings: tuple[str, ...]
 
     @property
@@ -144,7 +142,7 @@ def totals(capture: Capture) -> dict[str, Any]:
 
 TEXT_COLUMNS = (
     "kernel", "id", "process_id", "host", "stream", "grid", "block", "nvtx", "device",
-    "device_number", "compute_capability", "passes",
+    "device_number", "compute_capability",
 )  # fmt: skip
 _LAUNCH = ["host", "process_id", "id", "kernel"]  # columns that identify one
 
@@ -331,15 +329,12 @@ def derive_capture(counters: Counters) -> Capture:
         *_note_columns(kernels),
         *_note_tensors(kernels, counters, capability),
     ]
-    passes = (re.match(r"\d+", text) for text in counters.distinct("passes"))
     return Capture(
         file=counters.file,
         kind=counters.kind,
         kernels=kernels,
         device=device,
         compute_capability=capability,
-        passes=max((int(match[0]) for match in passes if match), default=None),
-        metrics=() if counters.is_trace else tuple(sorted(counters.metric_names)),
         warnings=tuple(dict.fromkeys(warnings)),
     )
 
@@ -450,8 +445,6 @@ def store_capture(results: ResultsFolder, capture: Capture, *, label: str | None
         totals=sums(capture.kernels) | {n: x for n, x in shares.items() if x is not None},
         kernel_time_s=capture.kernel_time_s,
         launches=capture.launches,
-        passes=capture.passes,
-        metrics=capture.metrics,
         warnings=capture.warnings,
     )
     files = files_of(capture)

@@ -138,6 +138,7 @@ def _read_batches(table: Table) -> Iterator[_Batch]:
                 convert_options=csv.ConvertOptions(
                     include_columns=list(map(str, columns)),
                     column_types=dict.fromkeys(names, pa.string()),
+                    check_utf8=False,  # _WholeLines gives nothing else
                 ),
             )
             while batches := list(islice(reader, _BLOCKS)):
@@ -207,7 +208,7 @@ def _keep_launches(batch: _Batch, number: int | None, log: ReadingLog) -> _Batch
 
 # ---------------------------------------------------------------- a metric per row or line
 
-_TEXT_METRICS = {"device__attribute_display_name": "device", "profiler__replayer_passes": "passes"}
+_DEVICE_NAME = "device__attribute_display_name"
 _Cells = dict[int, str]  # the texts of a metric by row
 SAMPLE_CELLS = 400  # of each metric, for the decimal mark
 
@@ -228,9 +229,8 @@ class _KernelRows:
 
     def add_metric(self, row: int, title: str, unit: str, text: str) -> None:
         """The first value of a metric counts: sections repeat some, with fewer digits."""
-        column = _TEXT_METRICS.get(strip_label(title))
-        if column is not None:
-            self.texts[row][column] = text
+        if strip_label(title) == _DEVICE_NAME:
+            self.texts[row]["device"] = text
         else:
             self.cells.setdefault((title, unit), {}).setdefault(row, text)
 
@@ -297,7 +297,7 @@ _METRIC_LINE = re.compile(  # a metric may have no unit, and a value may be `(!)
     r"(?:\)| \([^()]*\))?\s+(?:(?P<unit>[^\s\d(!.,+-][^\s]*)\s+)?"
     r"(?P<value>(?:\(!\) )?(?:n/a|nan|[-+\d.,][-+\d.,'\u00a0\u202feE]*)(?: [{(].*)?)"
 )
-_DEVICE_LINE = re.compile(r"(device__attribute_display_name)(\s+)(\S.*)")
+_DEVICE_LINE = re.compile(rf"({_DEVICE_NAME})\s+(\S.*)")
 _RULES = ("INF ", "WRN ", "OPT ", "ERR ")
 _LONGEST_LINE = 20_000  # characters
 
@@ -340,6 +340,6 @@ def _parse_metric(line: str) -> tuple[str, str, str] | None:
         return None
     text = line.strip()
     if (device := _DEVICE_LINE.fullmatch(text)) is not None:
-        return device[1], "", device[3]
+        return device[1], "", device[2]
     match = _METRIC_LINE.fullmatch(text)
     return (match["name"], match["unit"] or "", match["value"]) if match else None

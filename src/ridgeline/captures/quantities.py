@@ -127,13 +127,11 @@ _GUESS = (
     "tensor fp16 FLOPs are a guess: this chip has no counter for them, so each tensor"
     f" instruction is taken as {_FLOPS_PER_TENSOR_INSTRUCTION} FLOPs"
 )
-_ONLY_INSTRUCTIONS = "tensor-core FLOPs are not told: tensor instructions were counted"
-_WHAT_TO_COLLECT = {  # by whether the chip is before the first with tensor counters
-    False: ", which no factor turns into FLOPs; collect sm__ops_path_tensor_src_*",
-    True: f" in part; collect {_PIPE_TENSOR}, from which they are guessed on this chip",
-    None: ", and the chip is not known; collect sm__ops_path_tensor_src_*, or, before compute"
-    f" capability 7.5 (V100), {_PIPE_TENSOR} and export it with its column CC",
-}
+_ONLY_INSTRUCTIONS = (
+    "tensor-core FLOPs are not told: only tensor instructions were counted; collect"
+    f" sm__ops_path_tensor_src_*, or, before compute capability 7.5 (V100), {_PIPE_TENSOR} with the"
+    " column CC or --device"
+)
 
 
 def is_needed(metric: str) -> bool:
@@ -211,7 +209,7 @@ def parse_tensor_counter(name: str) -> TensorCounter | None:
     return TensorCounter(name=name.removesuffix(match["rate"] or ""), **parts)
 
 
-def _remove_overlaps(counters: Sequence[TensorCounter]) -> list[TensorCounter]:
+def remove_overlaps(counters: Sequence[TensorCounter]) -> list[TensorCounter]:
     """Those to add up, the widest taken first: no work is in two of them."""
     taken: list[TensorCounter] = []
     for counter in sorted(counters, key=lambda counter: counter.narrowness):
@@ -342,7 +340,7 @@ class _Deriver:
             for counter in counters
         }
         known = [counter for counter in counters if amounts[counter].values is not None]
-        taken = _remove_overlaps(known)
+        taken = remove_overlaps(known)
         for kind in sorted({counter.type for counter in counters}):
             every = [counter for counter in counters if counter.type == kind]
             added = [counter for counter in taken if counter.type == kind]
@@ -357,14 +355,11 @@ class _Deriver:
         self.remarks += _note_partial([one for one in known if one not in taken], taken)
 
     def guess_tensor_flops(self) -> None:
-        """From instructions, for kernels of chips that have no other counter, and only for these.
-
-        A note says what to collect for other kernels of which only instructions are known.
-        """
+        """From instructions, for kernels of chips that have no other counter."""
         names = sorted(filter(counts_tensor_instructions, self.names))
         if not names:
             return
-        is_old = self.version < _FIRST_WITH_TENSOR_COUNTERS if self.version else None
+        is_old = () < self.version < _FIRST_WITH_TENSOR_COUNTERS
         is_known = self.metrics[names[0]] < 0  # none so far
         for column in filter(lambda name: name.endswith("_matrix"), self.columns):
             is_known |= self.columns[column].notna()
@@ -376,7 +371,7 @@ class _Deriver:
             self.remarks.append(_GUESS)
             is_known |= guess.notna()
         if bool((~is_known & (self.metrics[names] > 0).any(axis=1)).any()):
-            self.remarks.append(_ONLY_INSTRUCTIONS + _WHAT_TO_COLLECT[is_old])
+            self.remarks.append(_ONLY_INSTRUCTIONS)
 
     def derive_bytes(self) -> None:
         amounts = {column: self._apply(formulas) for column, formulas in _BYTES.items()}

@@ -237,9 +237,7 @@ def _run(command: list[str], file: Path) -> str:
 
 # ---------------------------------------------------------------- in a process of its own
 
-_REPORT_TEXTS = (
-    "device__attribute_display_name", "profiler__replayer_passes", "launch__stream_id",
-)  # fmt: skip
+_REPORT_TEXTS = ("device__attribute_display_name", "launch__stream_id")
 _HEADER = ("ID", "Process ID", "Kernel Name", "Stream", "Block Size", "Grid Size", "CC",
            "Id:Domain:Start/Stop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg")  # fmt: skip
 _RANGE_CELL = '"{}:{}:none:none:none:none:none:none"'

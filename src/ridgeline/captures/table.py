@@ -86,7 +86,6 @@ _TITLES = {  # of the texts of a launch, by the names that versions and the UI g
     "device": ("device__attribute_display_name", "Device Name"),
     "device_number": ("Device",),
     "compute_capability": ("CC",),
-    "passes": ("profiler__replayer_passes",),
 }
 INSTANCES = "Instances"  # of nsys
 SAMPLE_ROWS = 400  # for the decimal mark

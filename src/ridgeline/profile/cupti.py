@@ -111,7 +111,7 @@ PARAMETERS: dict[str, tuple[tuple[str, Any], ...]] = {  # behind own_size and pr
 
 @cache
 def structure_of(function: str) -> tuple[type[Structure], int]:
-    """What a function takes, and its size as the headers count it: without what fills up the end."""
+    """What a function takes, and its size in the headers: without what fills up the end."""
     fields = [("own_size", c_size_t), ("private", c_void_p), *PARAMETERS[function]]
     structure = type(function, (Structure,), {"_fields_": fields})
     name, kind = fields[-1]
