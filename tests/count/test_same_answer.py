@@ -12,7 +12,7 @@ from tests.count.cases import Net, x
 from torch import nn
 
 import ridgeline
-from ridgeline.count.memory import StorageIds
+from ridgeline.count.memory import Storages
 
 CALLERS: list[Callable[[], AbstractContextManager[Any]]] = [
     nullcontext,
@@ -148,7 +148,7 @@ def test_a_storage_in_the_place_of_one_that_is_gone_is_another() -> None:
 
 def test_what_stands_for_a_tensor_has_the_number_of_it() -> None:
     # given a storage, one that stands for it, and one that may be in the place of that later
-    storages = StorageIds()
+    storages = Storages()
     original, twin = torch.empty(3), torch.empty(3)
     assert storages.number_of(original) == 1
     storages.share(twin, original)

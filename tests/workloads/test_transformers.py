@@ -149,22 +149,21 @@ def test_a_config_file_says_type_and_class(config_file: str) -> None:
     assert params("transformers:llama", config=changed) == 10 * 8 + 3 * layer + 8
 
 
-def test_a_config_file_that_is_not_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (None, "cannot read a.json: No such file or directory"),
+        ("[]", "cannot read a.json: it does not hold a JSON object"),
+        ("{}", "a.json has no model_type"),
+    ],
+)
+def test_a_config_file_that_is_not_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None, text: str
+) -> None:
     monkeypatch.chdir(tmp_path)
-    assert error_text("transformers:none.json") == (
-        "cannot read none.json: No such file or directory\n"
-        "  hint: give the path of a config.json as transformers writes it"
-    )
-    Path("list.json").write_text("[]")
-    assert error_text("transformers:list.json") == (
-        "cannot read list.json: it does not hold a JSON object\n"
-        "  hint: give the path of a config.json as transformers writes it"
-    )
-    Path("bare.json").write_text("{}")
-    assert error_text("transformers:bare.json") == (
-        'bare.json has no model_type\n  hint: add one, "model_type": "llama", '
-        "or write transformers:TYPE --config FILE"
-    )
+    if content is not None:
+        Path("a.json").write_text(content)
+    assert error_text("transformers:a.json").splitlines()[0] == text
 
 
 @pytest.mark.parametrize(
