@@ -16,14 +16,7 @@ from torch import Tensor, nn
 from ridgeline.errors import RidgelineError
 from ridgeline.workloads import Inputs, data
 from ridgeline.workloads.cifar10 import Images
-from ridgeline.workloads.data import (
-    Source,
-    TokenWindows,
-    find_image_folder,
-    find_tokens,
-    open_data,
-    read_tokens,
-)
+from ridgeline.workloads.data import Source, open_data
 
 LABELS = torch.tensor([0, 1])
 PICTURES = Inputs(args=(torch.rand(2, 3, 8, 6), "kept"), targets=LABELS)
@@ -131,13 +124,12 @@ def test_images_of_a_hugging_face_model(photos: Path) -> None:
 
 
 def test_classes_below_train(photos: Path, tmp_path: Path) -> None:
-    picture(tmp_path / "set" / "train" / "one" / "a.JPG", 1)
-    picture(tmp_path / "set" / "val" / "one" / "a.jpg", 1)
-
-    assert find_image_folder(tmp_path / "set") == tmp_path / "set" / "train"
-    assert find_image_folder(photos) == photos
-    assert find_image_folder(photos / "cat") is None  # images, and no classes
-    assert find_image_folder(photos / "cat" / "a.png") is None
+    picture(tmp_path / "set" / "train" / "one" / "a.JPG", 255)
+    picture(tmp_path / "set" / "val" / "one" / "a.jpg", 0)
+    (batch,) = batches(opened(tmp_path / "set", PICTURES, 1), 1)
+    assert float(batch.args[0][0, 0].mean()) > 2  # that of train is red
+    # images, and no classes
+    assert refused(photos / "cat", PICTURES)[0].startswith("no data of a known kind")
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -318,43 +310,25 @@ def saved(file: Path, tokens: list[int]) -> Path:
 
 
 @pytest.mark.parametrize("ending", [".bin", ".npy", ".txt"])
-def test_tokens_of_every_kind(tmp_path: Path, ending: str) -> None:
-    assert list(read_tokens(saved(tmp_path / f"a{ending}", [7, 200, 1, 3]))) == [7, 200, 1, 3]
+def test_windows_follow_one_another_file_by_file(tmp_path: Path, ending: str) -> None:
+    saved(tmp_path / f"1{ending}", [0, 1, 2, 3, 4, 5, 6])  # two windows of three, and the next
+    saved(tmp_path / f"2{ending}", [10, 11, 12])  # too short: there is no token that follows
+    saved(tmp_path / f"3{ending}", [20, 21, 22, 23, 24])
+
+    (batch,) = batches(opened(tmp_path, WORDS, 3), 1)
+
+    assert isinstance(batch.targets, Tensor)
+    found = zip(batch.args[0].tolist(), batch.targets.tolist(), strict=True)
+    assert sorted(found) == [
+        ([0, 1, 2], [1, 2, 3]), ([3, 4, 5], [4, 5, 6]), ([20, 21, 22], [21, 22, 23])
+    ]  # fmt: skip
 
 
-def test_windows_follow_one_another_file_by_file(tmp_path: Path) -> None:
-    one = saved(tmp_path / "1.bin", [0, 1, 2, 3, 4, 5, 6])  # two windows of three, and the next
-    two = saved(tmp_path / "2.bin", [10, 11, 12])  # too short: there is no token that follows
-    three = saved(tmp_path / "3.bin", [20, 21, 22, 23, 24])
-
-    windows = TokenWindows([one, two, three], 3)
-
-    assert len(windows) == 3
-    found = [windows[number] for number in range(3)]
-    assert [(ids.tolist(), following.tolist()) for ids, following in found] == [
-        ([0, 1, 2], [1, 2, 3]),
-        ([3, 4, 5], [4, 5, 6]),
-        ([20, 21, 22], [21, 22, 23]),
-    ]
-    with pytest.raises(IndexError):
-        windows[3]
-
-
-@pytest.mark.parametrize(
-    ("names", "found"),
-    [
-        (["b.bin", "a.bin", "notes.txt", "c.npy"], ["a.bin", "b.bin"]),  # one kind only
-        (["c.npy", "notes.txt"], ["c.npy"]),
-        (["notes.txt"], ["notes.txt"]),
-        (["README.md"], []),
-        ([], []),
-    ],
-)
-def test_what_is_in_a_folder(tmp_path: Path, names: list[str], found: list[str]) -> None:
-    for name in names:
-        (tmp_path / name).touch()
-
-    assert [file.name for file in find_tokens(tmp_path)] == found
+def test_a_folder_of_several_kinds_is_of_one(tmp_path: Path) -> None:
+    saved(tmp_path / "b.bin", [7, 8, 9, 10])
+    saved(tmp_path / "notes.txt", [1, 2, 3, 4])
+    (batch,) = batches(opened(tmp_path, WORDS, 1), 1)
+    assert batch.args[0].tolist() == [[7, 8, 9]]
 
 
 def stored(array: Any) -> bytes:
@@ -379,9 +353,6 @@ def stored(array: Any) -> bytes:
 def test_a_file_that_cannot_be_read(tmp_path: Path, name: str, content: bytes) -> None:
     file = tmp_path / name
     file.write_bytes(content)
-    with pytest.raises(RidgelineError) as caught:
-        read_tokens(file)
-    assert caught.value.problem.startswith(f"cannot read tokens from {file}: ")
-    assert caught.value.hint == (
-        "a .bin file holds 16-bit numbers, a .npy file a row of whole numbers"
-    )
+    problem, hint = refused(file, WORDS)
+    assert problem.startswith(f"cannot read tokens from {file}: ")
+    assert hint == "a .bin file holds 16-bit numbers, a .npy file a row of whole numbers"
