@@ -13,7 +13,7 @@ from ridgeline.costs.work import Shape, Work
 from ridgeline.count.cost_records import FusedBytes, Memory, ModuleCall, OpCost
 from ridgeline.count.fused import fused_step
 from ridgeline.count.result import CountResult
-from ridgeline.count.settings import CAUSAL, one_of
+from ridgeline.count.settings import CAUSAL
 from ridgeline.errors import RidgelineError
 from ridgeline.onnx.control import RUNNERS
 from ridgeline.onnx.dims import bind_dims, check_sizes, quote_name, real_inputs
@@ -31,6 +31,7 @@ from ridgeline.onnx.shapes import KEEP_SOME
 from ridgeline.onnx.training import NO_GRADIENT_NOTE, NOTE, find_gradients
 from ridgeline.plain import plain_line
 from ridgeline.records import MODES, Cost
+from ridgeline.settings import one_of
 
 VIEW = "view"
 

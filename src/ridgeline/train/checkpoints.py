@@ -133,7 +133,7 @@ def saved_settings(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """The settings in a checkpoint; older ones call our small ResNet as torchvision's is called."""
     settings = dict(checkpoint["settings"])
     is_small = "stem.0.weight" in checkpoint["model"]
-    name = settings.get("model")
+    name = str(settings.get("model"))
     return {**settings, "model": SMALL_FORMS.get(name, name)} if is_small else settings
 
 
