@@ -76,8 +76,8 @@ def table(*cases: Case) -> pytest.MarkDecorator:
 
 def check(case: Case) -> CountResult:
     """Count the case and compare it with the numbers given."""
-    mode = {"mode": "train"} if case.phase else {}
-    result = ridgeline.count(case.model, case.inputs, **mode, **case.settings)
+    mode = "train" if case.phase else "infer"
+    result = ridgeline.count(case.model, case.inputs, mode=mode, **case.settings)
     assert result.unknown == {}
     assert_cost(
         result.phase(case.phase) if case.phase else result.total,

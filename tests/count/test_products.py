@@ -129,10 +129,9 @@ PAIR = (g(x(2, 3)), g(x(2, 4)))
 
 def tied() -> nn.Module:
     """One table of 10 × 4, looked up for 3 tokens and multiplied at the end."""
-    net = Net(lambda n, tokens: n.head(n.embed(tokens)), embed=nn.Embedding(10, 4),
-              head=nn.Linear(4, 10, bias=False))  # fmt: skip
-    net.head.weight = net.embed.weight
-    return net
+    embed, head = nn.Embedding(10, 4), nn.Linear(4, 10, bias=False)
+    head.weight = embed.weight
+    return Net(lambda n, tokens: n.head(n.embed(tokens)), embed=embed, head=head)
 
 
 @table(

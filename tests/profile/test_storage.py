@@ -14,9 +14,8 @@ from tests.profile.stand_ins import use_stand_ins
 
 import ridgeline
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.isolation import Outcome
+from ridgeline.measure.isolation import Outcome, attempt
 from ridgeline.measure.worker import MeasuredCase, Task
-from ridgeline.profile import storage
 from ridgeline.profile.request import (
     Plan,
     ProfiledStep,
@@ -203,11 +202,16 @@ def h200(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = json.loads((DATA.parent / "run-h200-vgg16.json").read_text())["found"]
     found["step_time_s"]["median"] = 0.02
 
-    def isolated(work: Any, task: Any) -> Outcome[Any]:
+    def isolated(work: Any, task: Any, send: Any, **options: Any) -> Outcome[Any]:
         return Outcome(answer=MeasuredCase(result=from_dict(RunResult, found)))
 
     use_stand_ins(monkeypatch, tmp_path)
-    monkeypatch.setattr(storage, "run_isolated", isolated)
+    monkeypatch.setattr("ridgeline.pipeline.cases.run_isolated", isolated)
+    monkeypatch.setattr(
+        "ridgeline.pipeline.profile.run_isolated",
+        lambda work, task: attempt(work, task, lambda message: None),
+    )
+    monkeypatch.setattr("ridgeline.pipeline.profile.need_gpu", lambda selection: None)
 
 
 @pytest.mark.usefixtures("h200")

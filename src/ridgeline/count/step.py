@@ -107,7 +107,7 @@ class _Runner:
             rows=self.tracer.rows,
             phases=self.phases,
             tracer=self.tracer,
-            storage_bytes=self.tracer.storage_bytes,
+            storage_bytes=memory.sizes,
             input_storages=input_storages,
             output_storages=returned,
             memory=Memory(

@@ -19,7 +19,7 @@ from ridgeline.count.backward import ROW, Attribution
 from ridgeline.count.call import Signature, TensorMeta, signature_of
 from ridgeline.count.cost_records import ModuleCall, Shapes
 from ridgeline.count.dispatch_overrides import device_independent_dispatch
-from ridgeline.count.memory import Liveness, StorageIds
+from ridgeline.count.memory import Storages
 from ridgeline.count.values import (
     CHOICES,
     VALUE,
@@ -82,7 +82,7 @@ def forget_operators() -> None:
     _operators.clear()
 
 
-def describe(tensor: Tensor, storages: StorageIds) -> TensorMeta:
+def describe(tensor: Tensor, storages: Storages) -> TensorMeta:
     """The part of a tensor that a formula may use."""
     shape = tuple(tensor.shape)
     if tensor.layout is torch.sparse_coo:
@@ -152,8 +152,7 @@ class Tracer(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.rows: list[Row] = []
         self.modules = ModuleRecorder(model)
-        self.memory = Liveness()
-        self._storages = StorageIds()
+        self.memory = Storages()
         self.values = Values() if keep_values else None
         self.stage = "forward"
         self.weights = _weight_paths(model)
@@ -233,7 +232,7 @@ class Tracer(TorchDispatchMode):
         """What is written into a twin is, for whoever reads it later, in the original."""
         for original, twin in zip(tensors_among(args), tensors_among(mixed), strict=True):
             if twin is not original:
-                self._storages.share(twin, original)
+                self.memory.share(twin, original)
 
     def _evaluate(self, func: Any, name: str, args: Any, kwargs: Any, error: Exception) -> Any:
         assert self.values is not None
@@ -279,16 +278,11 @@ class Tracer(TorchDispatchMode):
 
     def storage_of(self, tensor: Tensor) -> int:
         """The number of its storage, as rows tell it; 0 where it has none."""
-        return describe(tensor, self._storages).storage
-
-    @property
-    def storage_bytes(self) -> dict[int, int]:
-        """The size of every storage that was met, by its number."""
-        return self._storages.sizes
+        return describe(tensor, self.memory).storage
 
     def _described(self, value: Any) -> Any:
         if isinstance(value, Tensor):
-            return describe(value, self._storages)
+            return describe(value, self.memory)
         if isinstance(value, list | tuple):
             return [self._described(item) for item in value]
         return value

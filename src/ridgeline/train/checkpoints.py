@@ -133,9 +133,8 @@ def saved_settings(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """The settings in a checkpoint; older ones call our small ResNet as torchvision's is called."""
     settings = dict(checkpoint["settings"])
     is_small = "stem.0.weight" in checkpoint["model"]
-    if is_small and settings.get("model") in SMALL_FORMS:
-        settings["model"] = SMALL_FORMS[settings["model"]]
-    return settings
+    name = str(settings.get("model"))
+    return {**settings, "model": SMALL_FORMS.get(name, name)} if is_small else settings
 
 
 def refuse_differences(path: Path, saved: Mapping[str, Any], requested: Mapping[str, Any]) -> None:

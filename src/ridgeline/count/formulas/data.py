@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
+import torch
+
 from ridgeline.costs import move, pool, reduce
 from ridgeline.costs.work import Work
 from ridgeline.count.call import OpCall, TensorMeta
@@ -117,13 +119,7 @@ def _indexed(call: OpCall) -> int:
     if any(not index.dtype.is_signed for index in indices.values()):  # truth values
         return values.numel if values.numel > 1 else target.numel
     rest = prod(size for dim, size in enumerate(target.shape) if dim not in indices)
-    return rest * prod(_broadcast([index.shape for index in indices.values()]))
-
-
-def _broadcast(shapes: list[tuple[int, ...]]) -> list[int]:
-    longest = max((len(shape) for shape in shapes), default=0)
-    padded = [(1,) * (longest - len(shape)) + shape for shape in shapes]
-    return [max(sizes) for sizes in zip(*padded, strict=True)]
+    return rest * int(prod(torch.broadcast_shapes(*[index.shape for index in indices.values()])))
 
 
 add_rows("gather", {

@@ -60,21 +60,20 @@ def _log_sigmoid_backward(call: OpCall) -> Work:
 
 add_rows("pointwise", {
     **{name: _per_element(*cost) for name, cost in PER_ELEMENT.items() if "." not in name},
-    "add sub rsub subtract": _add,
-    "clamp clip": _clamp,
+    "add sub rsub": _add,
+    "clamp": _clamp,
     "gelu gelu_backward": _gelu,
-    "pow float_power": lambda c: elementwise(c, *power(c.get("exponent"))),
+    "pow": lambda c: elementwise(c, *power(c.get("exponent"))),
     "addcmul addcdiv": lambda c: elementwise(c, 2 if c.get("value") == 1 else 3),
     "glu": _per_element(4, 1),  # a·sigmoid(b)
     # s = sigmoid(b); g·s for a, g·a·s·(1 − s) for b
     "glu_backward": lambda c: Work.per_element(
         c.out.numel // 2, 8, transcendentals=c.out.numel // 2
     ),
-    "log_sigmoid log_sigmoid_forward": _log_sigmoid,
+    "log_sigmoid_forward": _log_sigmoid,
     "log_sigmoid_backward": _log_sigmoid_backward,
     "complex": lambda c: Work(terms=(("n", c.out.numel),)),
-    "polar": lambda c: Work(other_flops=2 * c.out.numel, transcendentals=2 * c.out.numel,
-                            terms=(("n", c.out.numel),)),
+    "polar": lambda c: Work.per_element(c.out.numel, 2, transcendentals=2 * c.out.numel),
     # selections and bit operations move data and do no floating-point arithmetic
     "bitwise_and bitwise_or bitwise_xor bitwise_not logical_and logical_or logical_xor"
     " logical_not bitwise_left_shift bitwise_right_shift gcd lcm where masked_fill isin":
@@ -82,14 +81,10 @@ add_rows("pointwise", {
     # x/scale, + zero point, round, two bounds, − zero point, ·scale
     "fake_quantize_per_tensor_affine_cachemask fake_quantize_per_channel_affine_cachemask"
     " _fake_quantize_per_tensor_affine_cachemask_tensor_qparams": _per_element(7),
-    "max.other min.other": lambda c: Work(
-        other_flops=c.out.numel * c.is_float, terms=(("n", c.out.numel),)
-    ),
+    "max.other min.other": _per_element(1),
     "linalg_cross": lambda c: Work.per_element(c.out.numel, 3),
 })  # fmt: skip
-add_rows("dropout", {
-    "native_dropout native_dropout_backward": _per_element(DROPOUT)
-})  # fmt: skip
+add_rows("dropout", {"native_dropout native_dropout_backward": _per_element(DROPOUT)})
 
 # ---------------------------------------------------------------- normalisations and softmax
 

@@ -9,11 +9,11 @@ from math import prod
 
 from ridgeline.costs import attention
 from ridgeline.costs.conv import conv_gradient, conv_terms, deform_conv
-from ridgeline.costs.linalg import factorise
 from ridgeline.costs.matmul import (
     distance,
     einsum,
     euclidean_distance,
+    factorise,
     grouped_terms,
     matmul_terms,
     product,
