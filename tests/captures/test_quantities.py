@@ -204,7 +204,7 @@ def used(*names: str) -> dict[str, list[str]]:
     """Those that are added up, by type: each counts another power of two."""
     derived = derive({full(name): float(2**n) for n, name in enumerate(names)})
     return {
-        column.split("_")[1]: [name for n, name in enumerate(names) if int(total) >> n & 1]
+        str(column).split("_")[1]: [name for n, name in enumerate(names) if int(total) >> n & 1]
         for column, (total,) in derived.table.to_dict("list").items()
     }
 
