@@ -97,6 +97,7 @@ def make_payload(study: Study) -> tuple[dict[str, Any], list[str]]:
     rows = {words.texts[text]: row for row, text in enumerate(runs.get("id", ()))}
     first = next((rows.get(str(finding["run_id"])) for finding in summary(study).findings), None)
     compared = study.reconciled.head(MOST_RECONCILED)
+    sweeps = describe_for_page(study, rows, words.column)
     payload = {
         "machines": [_describe_roofs(study, machine) for machine in study.machines],
         "runs": runs,
@@ -108,7 +109,7 @@ def make_payload(study: Study) -> tuple[dict[str, Any], list[str]]:
             "causes": CAUSES,
         },
         "first_run": first,
-        "sweeps": describe_for_page(study, rows, words.column),
+        **({"sweeps": sweeps} if sweeps else {}),
         "words": words.texts,  # last: the columns above fill it
     }
     return payload, left_out
