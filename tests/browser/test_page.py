@@ -367,7 +367,7 @@ def test_a_sweep_has_curves_crosses_and_a_table_to_sort(opened: Any, tmp_path: P
     assert "9 % slower" in part.inner_text()
     charts = part.locator("figure.chart")
     assert charts.count() == 3  # time, throughput and energy
-    assert charts.first.locator("circle.dot").count() == 3
+    assert charts.first.locator("svg.draw circle.dot").count() == 3
     crosses = charts.first.locator("path.lost")
     assert crosses.count() == 3
     reasons = [cross.get_attribute("aria-label").split("\n")[1] for cross in crosses.all()]

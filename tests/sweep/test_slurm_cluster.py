@@ -106,7 +106,7 @@ def test_stages_of_arrays_follow_each_other(user: User) -> None:
     user.wait_empty()
     (folder,) = user.folder.glob("results/sweeps/study/full/*good_default_*")
     (output,) = folder.glob("ridgeline-study-full-*_0.out")  # beside the tables
-    assert "batch 2, fp32" in output.read_text()
+    assert "batch 2, infer, fp32" in output.read_text()
 
 
 def test_a_worker_that_dies_hard_is_replaced(user: User) -> None:

@@ -27,7 +27,7 @@ DONE, NOT_RUN = "done", "not run yet"
 NOT_VARIED = ("stage", "case_id", "repeat", "digest", "what")  # columns of the plan
 SWITCHES = {"True": "yes", "False": "no"}
 OWN_SIZE = "the model's own"
-MOST_CURVES = 7  # of a chart: colours that people can tell apart
+MOST_CURVES = 14  # of a chart: seven colours that people can tell apart, drawn through and dashed
 QUANTITIES = {  # of a run: what it is, and its unit
     "time_s": ("time of a step", "s"),
     "samples_per_s": ("throughput", "samples/s"),

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
 from ridgeline.report.figures.style import (
+    COLOURS,
     DPI,
     MARK_PT,
     SMALL_PT,
     TITLE_PT,
     WIDTH_IN,
     Drawing,
-    colours,
     draw_legend,
-    legend_lines,
     number_ticks,
     sample,
 )
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 MOST_CHARTS = 6
 ROW_IN = 2.1
 LOST = "no result"
+LINES = ("-", "--", ":")
+Look = tuple[str, str]
 
 
 def draw_sweep(sweep: SweepResults) -> Drawing | None:
@@ -43,20 +45,26 @@ def draw_sweep(sweep: SweepResults) -> Drawing | None:
     canvas = Figure(figsize=(WIDTH_IN, ROW_IN * len(shown) + 0.5), dpi=DPI, layout="constrained")
     grid = canvas.subplots(len(shown), len(measured), squeeze=False)
     names = dict.fromkeys(curve.name for chart in shown for curve in chart.curves)
-    colour = colours(names)
+    looks = {name: _choose_look(number) for number, name in enumerate(names)}
     for chart, row in zip(shown, grid, strict=True):
         for name, axes in zip(measured, row, strict=True):
-            _draw_chart(axes, chart, name, colour)
+            _draw_chart(axes, chart, name, looks)
             axes.set_xlabel(name_quantity(sweep.swept))
         row[0].set_title(chart.title, loc="left", fontsize=SMALL_PT + 0.5)
     heading = f"The sweep {sweep.name}, against {name_quantity(sweep.swept)}"
     canvas.suptitle(heading, x=0.01, ha="left", fontsize=TITLE_PT, weight="bold")
-    entries = legend_lines({name or sweep.name: shade for name, shade in colour.items()})
+    entries = [(sample(colour=colour, line=line, width=2), name or sweep.name)
+               for name, (colour, line) in looks.items()]  # fmt: skip
     lost = [case for chart in shown for curve in chart.curves for _, case in curve.cases
             if not case.run_id]  # fmt: skip
     mark = [(sample(marker="x"), LOST)] if lost else []
     draw_legend(grid[0][-1], [("", [*entries, *mark])])
     return Drawing(axes=grid[0][0], title=heading, caption=_describe(sweep, len(charts)))
+
+
+def _choose_look(number: int) -> Look:
+    """A colour and a line; colours come again with dashes."""
+    return COLOURS[number % len(COLOURS)], LINES[number // len(COLOURS) % len(LINES)]
 
 
 def _describe(sweep: SweepResults, charts: int) -> str:
@@ -67,9 +75,11 @@ def _describe(sweep: SweepResults, charts: int) -> str:
     return caption + more
 
 
-def _draw_chart(axes: Axes, chart: Chart, name: str, colour: dict[str, str]) -> None:
+def _draw_chart(axes: Axes, chart: Chart, name: str, looks: dict[str, Look]) -> None:
+    lost: Counter[float] = Counter()  # at each place
     for curve in chart.curves:
-        _draw_curve(axes, curve, name, colour[curve.name])
+        _draw_curve(axes, curve, name, *looks[curve.name])
+        _draw_lost(axes, curve, looks[curve.name][0], lost)
     places = sorted({x for curve in chart.curves for x, _ in curve.cases})
     _scale(axes, places)
     what, unit = QUANTITIES[name]
@@ -79,18 +89,24 @@ def _draw_chart(axes: Axes, chart: Chart, name: str, colour: dict[str, str]) -> 
     axes.grid(visible=True, which="major")
 
 
-def _draw_curve(axes: Axes, curve: Curve, name: str, colour: str) -> None:
-    """A line through the medians of repeats, a mark for each run; a cross for what is missing."""
+def _draw_curve(axes: Axes, curve: Curve, name: str, colour: str, line: str) -> None:
+    """A line through the medians of repeats, a mark for each run."""
     known = [(x, value) for x, case in curve.cases if (value := case.values.get(name))]
     repeats = group_by((value for _, value in known), (x for x, _ in known))
     middle = [median(values) for values in repeats.values()]
-    axes.plot(list(repeats), middle, color=colour, linewidth=1.2)
+    axes.plot(list(repeats), middle, color=colour, linestyle=line, linewidth=1.2)
     axes.plot([x for x, _ in known], [y for _, y in known], linestyle="", marker="o", color=colour,
               markersize=0.6 * MARK_PT)  # fmt: skip
-    lost = [x for x, case in curve.cases if not case.run_id]
-    if lost:
-        axes.plot(lost, [0.03] * len(lost), linestyle="", marker="x", color=colour, clip_on=False,
-                  markersize=0.8 * MARK_PT, transform=axes.get_xaxis_transform())  # fmt: skip
+
+
+def _draw_lost(axes: Axes, curve: Curve, colour: str, lost: Counter[float]) -> None:
+    """A cross on the axis where a case has no result; above others at the same place."""
+    for x, case in curve.cases:
+        if not case.run_id:
+            axes.plot([x], [0.03 + 0.05 * lost[x]], linestyle="", marker="x", color=colour,
+                      clip_on=False, markersize=0.8 * MARK_PT,
+                      transform=axes.get_xaxis_transform())  # fmt: skip
+            lost[x] += 1
 
 
 def _scale(axes: Axes, places: Sequence[float]) -> None:

@@ -71,7 +71,7 @@ def write_page(study: Study, path: Path, *, title: str | None = None) -> Path:
             page=_describe_page(study, title=title),
             left_out=left_out,
             has_points=bool(payload["points"]["count"]),
-            has_sweeps=bool(payload["sweeps"]),
+            has_sweeps="sweeps" in payload,
             style=Markup(style),
             script=Markup(script),
             payload=Markup(to_script(payload)),

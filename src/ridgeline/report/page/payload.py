@@ -78,6 +78,7 @@ def make_payload(study: Study) -> tuple[dict[str, Any], list[str]]:
     rows = {words.texts[text]: row for row, text in enumerate(runs.get("id", ()))}
     first = next((rows.get(str(run_id)) for run_id in study.top_findings(1)["run_id"]), None)
     compared = study.reconciled.head(MOST_RECONCILED)
+    sweeps = describe_for_page(study, rows, words.column)
     payload = {
         "machines": [_describe_roofs(study, machine) for machine in study.machines],
         "runs": runs,
@@ -89,7 +90,7 @@ def make_payload(study: Study) -> tuple[dict[str, Any], list[str]]:
             "causes": CAUSES,
         },
         "first_run": first,
-        "sweeps": describe_for_page(study, rows, words.column),
+        **({"sweeps": sweeps} if sweeps else {}),
         "words": words.texts,  # last: the columns above fill it
     }
     return payload, left_out

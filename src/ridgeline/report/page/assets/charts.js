@@ -1,7 +1,7 @@
 // Small figures against a setting, as SVG: few points, so each can carry its own provenance.
 // Options: value, text, low and high of a run; at: its place on the axis, which is of a quantity
 // (axis, or in short word); name of a line of runs;
-// lost: cases without a run, as { at, place, text }.
+// lost: cases without a run, as { at, place, level, text }.
 
 const MOST_CHARTS = 12;
 const AGAINST_BATCH = {
@@ -10,6 +10,7 @@ const AGAINST_BATCH = {
   at: (run) => R.batch[run],
   name: (_, [run]) => [R.precision[run], R.setting[run]].filter(Boolean).join(", "),
 };
+const MOST_SERIES = 2 * MOST_COLOURS;
 const CHART = { width: 340, height: 190, left: 52, right: 10, top: 20, bottom: 30 };
 
 // Runs by machine, model and mode; inside, by configuration. Single dots say nothing about scaling.
@@ -68,7 +69,7 @@ function chart({ title, series }, options) {
   const x = (batch) => CHART.left + 8 + ((width - 16) * Math.log(batch / batches[0])) / span;
   const y = (value) => CHART.top + height * (1 - value / top);
   const parts = series
-    .slice(0, MOST_COLOURS)
+    .slice(0, MOST_SERIES)
     .map(([, members], place) => curve(members, place, x, y, options));
   const svg = makeSvg(
     "svg",
@@ -80,12 +81,12 @@ function chart({ title, series }, options) {
     },
     chartAxes(batches, top, x, y, options),
     parts,
-    lost.filter(({ place }) => place < MOST_COLOURS).map((one) => lostMark(one, x(one.at))),
+    lost.filter(({ place }) => place < MOST_SERIES).map((one) => lostMark(one, x(one.at))),
   );
   const names = series
-    .slice(0, MOST_COLOURS)
+    .slice(0, MOST_SERIES)
     .map(([label, members], place) =>
-      make("li", {}, swatch(place), options.name(label, members)),
+      make("li", {}, lineSwatch(place), options.name(label, members)),
     );
   return make(
     "figure",
@@ -94,6 +95,18 @@ function chart({ title, series }, options) {
     svg,
     make("ul", { class: "legend" }, names),
   );
+}
+
+// Colours once more with dashes, where there are more lines than colours.
+function seriesClass(place) {
+  return `k${place % MOST_COLOURS}${place >= MOST_COLOURS ? " again" : ""}`;
+}
+
+function lineSwatch(place) {
+  const line = makeSvg("path", { class: "line", d: "M0 7h20" });
+  const dot = makeSvg("circle", { class: "dot", cx: 10, cy: 7, r: 3.5 });
+  const box = { class: `${seriesClass(place)} sample`, viewBox: "0 0 20 14", "aria-hidden": "true" };
+  return makeSvg("svg", box, line, dot);
 }
 
 function chartAxes(batches, top, x, y, options) {
@@ -135,9 +148,9 @@ function chartAxes(batches, top, x, y, options) {
   return parts;
 }
 
-// A cross on the axis, where a case has no run.
-function lostMark({ place, text }, x) {
-  const y = CHART.height - CHART.bottom;
+// A cross on the axis, where a case has no run; above others at the same place.
+function lostMark({ place, level, text }, x) {
+  const y = CHART.height - CHART.bottom - 9 * level;
   const mark = makeSvg("path", {
     class: "lost",
     d: `M${x - 4} ${y - 4}l8 8m0 -8l-8 8`,
@@ -145,7 +158,7 @@ function lostMark({ place, text }, x) {
     role: "img",
     "aria-label": text,
   });
-  return makeSvg("g", { class: `k${place}` }, withSource(mark, "measured", () => text));
+  return makeSvg("g", { class: seriesClass(place) }, withSource(mark, "measured", () => text));
 }
 
 function niceSteps(top) {
@@ -182,5 +195,5 @@ function curve(members, place, x, y, options) {
       ),
     );
   }
-  return makeSvg("g", { class: `k${place}` }, shapes);
+  return makeSvg("g", { class: seriesClass(place) }, shapes);
 }

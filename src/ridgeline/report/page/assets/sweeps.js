@@ -64,8 +64,9 @@ function sweepChart(sweep, { title, curves }, quantity) {
   const lost = [];
   const series = curves.map(({ name, cases }, place) => {
     for (const [at, one] of cases) {
+      const level = lost.filter((other) => other.at === at).length;
       if (sweep.run[one] >= 0) places.set(sweep.run[one], at);
-      else lost.push({ at, place, text: describeCase(sweep, one) });
+      else lost.push({ at, place, level, text: describeCase(sweep, one) });
     }
     const runs = cases.map(([, one]) => sweep.run[one]);
     return [name, runs.filter((run) => run >= 0 && quantity.value(run) > 0)];
@@ -95,6 +96,7 @@ function describeCase(sweep, one) {
 function sweepTable(part, sweep, known) {
   const word = (key) => (row) => WORDS[sweep[key][row.one]];
   const column = (key, label, of, more = {}) => ({ key, label, value: of, text: of, ...more });
+  const hasReason = sweep.reason.some((place) => WORDS[place]);
   const measured = known.map(({ label, unit, value, form }) => {
     const of = ({ one }) => (sweep.run[one] >= 0 ? value(sweep.run[one]) : NaN);
     const source = ["measured", ({ one }) => runSource(sweep.run[one])];
@@ -119,13 +121,13 @@ function sweepTable(part, sweep, known) {
           make("span", { class: sweep.run[one] >= 0 ? null : "flag" }, WORDS[sweep.status[one]]),
       }),
       ...measured,
-      column("stages", "Stage", word("of_stages")),
+      ...(sweep.stages.length > 1 ? [column("stages", "Stage", word("of_stages"))] : []),
       column("node", "Node", word("node")),
       {
         ...column("device", "Device", word("device")),
         source: ["measured", ({ one }) => WORDS[sweep.uuid[one]] || "no UUID is known"],
       },
-      column("reason", "Reason", word("reason"), { wide: true }),
+      ...(hasReason ? [column("reason", "Reason", word("reason"), { wide: true })] : []),
     ],
   });
 }
