@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from ridgeline.cli import options as opt
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import (
+    ALGORITHMS,
     BACKENDS,
     COMPILE_MODES,
     OPTIMIZERS,
@@ -121,6 +122,8 @@ STEP_OPTIONS = (
     StepOption("compile", STEP, EVERYWHERE,
                "Use torch.compile: default, reduce-overhead or max-autotune.", COMPILE_MODES,
                "--compile-mode"),
+    StepOption("algorithm", STEP, "run", "Of convolutions: `ridgeline conv --list-algorithms`.",
+               ALGORITHMS),
     StepOption("seed", STEP, EVERYWHERE, "Of weights, data and shuffling."),
     StepOption("warmup_iters", MEASURED, "run",
                "Warm up at least so many steps; more until times are steady."),
