@@ -113,6 +113,11 @@ class Settings:
         return self.grad_accum_steps if mode == "train" else 1
 
     @property
+    def layout(self) -> str:
+        """Of images in memory."""
+        return "nhwc" if self.channels_last else "nchw"
+
+    @property
     def is_synthetic(self) -> bool:
         return self.data in (SYNTHETIC, SYNTHETIC_HOST)
 

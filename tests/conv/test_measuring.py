@@ -110,21 +110,6 @@ def test_an_algorithm_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPat
     assert direct.status == "ok"
 
 
-def test_counters_replace_formulas_and_their_refusal_is_kept() -> None:
-    request = ConvRequest(shape=SMALL, algorithms=("gemm",))
-
-    counted = measure_conv(request, CPU, "", lambda calls: dict.fromkeys(calls, 77))
-
-    def refuse(calls: object) -> dict[str, int]:
-        raise RidgelineError("counters are forbidden here", hint="")
-
-    refused = measure_conv(request, CPU, "", refuse)
-    (one,), (other,) = counted.timings, refused.timings
-    assert (one.flops_executed, one.flops_source) == (77, "counter")
-    assert (other.flops_executed, other.flops_source) == (2 * SMALL.macs, "static")
-    assert refused.problems == ("FLOPs were not counted: counters are forbidden here hint:",)
-
-
 def test_an_unknown_name_says_what_there_is() -> None:
     with pytest.raises(RidgelineError, match="there is no algorithm 'fft tiling' on cpu"):
         measure_conv(ConvRequest(shape=SMALL, algorithms=("fft tiling",)), CPU, "")

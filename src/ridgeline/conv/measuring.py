@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import cycle
@@ -88,10 +88,9 @@ def measure_conv(
     request: ConvRequest,
     device: torch.device,
     device_name: str,
-    count_flops: Callable[[Mapping[str, Call]], Mapping[str, int]] | None = None,
     on_progress: OnProgress = lambda what, done, total: None,
 ) -> ConvResult:
-    """Measure one pass under the algorithms of a request; `count_flops` reads hardware counters."""
+    """Measure one pass under the algorithms of a request."""
     check_shape(request.shape)
     check_names(request.algorithms, device.type)
     known = find_algorithms(device.type)
@@ -101,14 +100,22 @@ def measure_conv(
         measuring.verify(known[name])
     for number in measuring.take_samples():
         on_progress("timing", SAMPLES + number, 2 * SAMPLES)
-    problems = measuring.count(count_flops) if count_flops else ()
     return ConvResult(
         backend=device.type,
         device_name=device_name,
         threads=torch.get_num_threads() if device.type == "cpu" else None,
         timings=tuple(measuring.results.values()),
-        problems=tuple(problems),
     )
+
+
+def make_calls(request: ConvRequest, device: torch.device) -> dict[str, Call]:
+    """A call of each algorithm of a request that can do its pass: for a reader of counters."""
+    known, measuring = find_algorithms(device.type), _Measuring(request, device)
+    return {
+        name: measuring.make_call(known[name], measuring.sets[0])
+        for name in request.algorithms
+        if not known[name].refuse(request.shape, measuring.dtype, request.phase)
+    }
 
 
 class _Measuring:
@@ -122,8 +129,8 @@ class _Measuring:
         sets = count_sets(self.shape, self.dtype, device)
         if request.phase != FORWARD:  # each keeps what the forward pass saved for it
             sets = min(sets, MOST_GRADIENT_SETS)
-        self._sets = [self._make_operands() for _ in range(sets)]
-        self._reference = reference(self.shape, self._sets[0], request.phase)
+        self.sets = [self._make_operands() for _ in range(sets)]
+        self._reference = reference(self.shape, self.sets[0], request.phase)
 
     def _make_operands(self) -> Operands:
         shapes = self.shape.input_shape, self.shape.weight_shape, self.shape.output_shape
@@ -167,18 +174,18 @@ class _Measuring:
         return f"its workspace takes {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB can be had"
 
     def _run_once(self, algorithm: Algorithm) -> tuple[Tensor, tuple[str, ...], str]:
-        calls = [self._make_call(algorithm, one) for one in self._sets]
+        calls = [self.make_call(algorithm, one) for one in self.sets]
         with _searching(algorithm.name == BENCHMARK):
             result = calls[0]()
             kernels = find_kernels(calls[0], self.device)
             implementation = algorithm.describe(self.shape, self.dtype)
             if algorithm.name == DEFAULT and self.device.type == "cpu":
-                implementation = find_onednn(calls[0]) or implementation
+                implementation = find_onednn(calls[0]) or find_backend(self.sets[0], self.shape)
         self._calls[algorithm.name] = calls
         assert isinstance(result, Tensor)
         return result, kernels, implementation
 
-    def _make_call(self, algorithm: Algorithm, operands: Operands) -> Call:
+    def make_call(self, algorithm: Algorithm, operands: Operands) -> Call:
         """The pass on one set of operands; a gradient's forward is done here, once."""
         shape, phase = self.shape, self.request.phase
         if phase == FORWARD:
@@ -222,24 +229,6 @@ class _Measuring:
                 self.results[name], samples_s=tuple(cold[name]), warm_samples_s=warm,
                 clock=timer.clock,
             )  # fmt: skip
-
-    # ------------------------------------------------------------ executed FLOPs
-
-    def count(
-        self, count_flops: Callable[[Mapping[str, Call]], Mapping[str, int]]
-    ) -> tuple[str, ...]:
-        """Take the FLOPs of counters where they can be read; the reason where they cannot."""
-        timed = {name: calls[0] for name, calls in self._calls.items()
-                 if self.results[name].samples_s}  # fmt: skip
-        try:
-            counted = count_flops(timed)
-        except Exception as error:  # counters are often forbidden; times are kept
-            return (f"FLOPs were not counted: {' '.join(str(error).split())[:200]}",)
-        for name, flops in counted.items():
-            self.results[name] = replace(
-                self.results[name], flops_executed=flops, flops_source="counter"
-            )
-        return ()
 
 
 def in_layout(tensor: Tensor, layout: str) -> Tensor:
@@ -459,6 +448,21 @@ def find_onednn(call: Call) -> str:
         file.seek(0)
         found = ONEDNN_LINE.findall(file.read().decode(errors="replace"))
     return ", ".join(dict.fromkeys(found))
+
+
+def find_backend(operands: Operands, shape: ConvShape) -> str:
+    """The part of PyTorch that computes a convolution, by PyTorch's own choice; empty if unknown.
+
+    Small ones do not go to oneDNN: they are computed by im2col and a matrix product (Slow2d).
+    """
+    try:
+        chosen = torch._C._select_conv_backend(
+            operands.x, operands.w, None, shape.stride, shape.padding, shape.dilation, False,
+            (0, 0), shape.groups,
+        )  # fmt: skip
+    except (AttributeError, TypeError, RuntimeError):  # not a public function
+        return ""
+    return f"PyTorch {str(chosen).rpartition('.')[2]}"
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.records import ConvLayer, ConvShape
 from ridgeline.settings import ALGORITHMS
 from ridgeline.workloads import Workload
+from ridgeline.workloads.workload import one_line
 
 OTHER_CONVOLUTIONS = (nn.Conv1d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d,
                       nn.ConvTranspose3d)  # fmt: skip
@@ -103,11 +104,11 @@ def find_layers(workload: Workload, batch_size: int) -> tuple[ConvLayer, ...]:
     try:
         with torch.no_grad():
             module(*inputs.args, **inputs.kwargs)
-    except NotImplementedError as error:
+    except Exception as error:  # of the model's code
         raise RidgelineError(
-            f"the convolutions of {workload.name} cannot be found without running it:"
-            f" {' '.join(str(error).split())[:200]}",
-            hint="measure single convolutions with --shape",
+            f"{workload.name} cannot be traced without computing: {one_line(error, 200)}",
+            hint="check --input-size (3x64x64 for a model of your own), or measure single"
+            " convolutions with --shape",
         ) from error
     finally:
         for handle in handles:

@@ -1,0 +1,232 @@
+"""Studies of convolutions, joined: per layer the best algorithm, and what PyTorch's choice costs.
+
+A row of the table of layers is one algorithm on one pass of one layer. Only results that are right
+and in the precision of the run are compared. `best` is the fastest of them; `find` and `guess` run
+one of the others and are never the best themselves. `lost` is the share of a chosen time that the
+best saves, `lost_s` that time in a step, with all uses of the layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.records import RANKED, AlgorithmResult, ConvLayer
+from ridgeline.report.stored import Machines
+from ridgeline.report.text import no_rows
+from ridgeline.roofline.floors import add_floors, flops_column
+from ridgeline.store import MeasuredRun, StoredConv, StoredConvNetwork
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CHOOSERS = ("find", "guess")  # run one of the other algorithms
+CHOICES = ("default", "benchmark", "guess")  # whose losses are shown
+BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
+TOO_MUCH = 0.2  # of a layer's time lost is worth a finding
+SETUP = ("precision", "layout", "device_name")  # in which passes of one shape differ
+NETWORK = ("model", "batch_size", "input_size", "mode", *SETUP)
+LAYER = (*NETWORK, "layer", "uses", "shape", "phase")
+MEASURED = (
+    "status", "reason", "time_s", "warm_time_s", "samples_s", "clock", "workspace_bytes",
+    "rel_error", "bound", "precision_computed", "kernels", "implementation", "flops_executed",
+    "flops_source",
+)  # fmt: skip
+
+
+# ---------------------------------------------------------------- tables
+
+
+def pass_rows(runs: Iterable[StoredConv], machines: Machines) -> pd.DataFrame:
+    """A row for each algorithm on each pass of each shape: the latest that was measured."""
+    import pandas as pd
+
+    latest: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for run in runs:
+        for one in run.result.timings:
+            row = _pass_row(run, one)
+            row["_roofs"] = machines.of(run).roofs
+            key = tuple(row[name] for name in (*SETUP, "shape", "phase", "algorithm"))
+            latest.pop(key, None)
+            latest[key] = row
+    if not latest:
+        return no_rows()
+    tables = []
+    table = pd.DataFrame(latest.values())
+    for _, same in table.groupby(table["_roofs"].map(id), sort=False):
+        roofs = same["_roofs"].iloc[0]
+        tables.append(_with_floors(same.drop(columns="_roofs"), roofs))
+    return pd.concat(tables).sort_index()
+
+
+def _pass_row(run: StoredConv, one: AlgorithmResult) -> dict[str, Any]:
+    request, shape = run.request, run.request.shape
+    moved = BYTES[request.precision] * shape.elements
+    return {
+        "precision": request.precision, "layout": request.layout,
+        "device_name": run.result.device_name, "shape": str(shape), "phase": request.phase,
+        "algorithm": one.algorithm, **{name: getattr(one, name) for name in MEASURED},
+        "flops_model": 2 * shape.macs, "dram_bytes": moved, "run_id": run.run_id,
+    }  # fmt: skip
+
+
+def _with_floors(table: pd.DataFrame, roofs: Any) -> pd.DataFrame:
+    """With the floor of the mathematics: model FLOPs, each operand moved once, one launch."""
+    work = table.assign(flops=table["flops_model"], launches=1)
+    for precision in table["precision"].unique():
+        column = flops_column(str(precision), "matrix")
+        work[column] = work["flops"].where(work["precision"].eq(precision), 0.0)
+    floors = add_floors(work.astype({"time_s": float}), roofs)
+    return table.assign(floor_s=floors["floor_s"], efficiency=floors["efficiency"])
+
+
+def layer_rows(networks: Iterable[StoredConvNetwork], passes: pd.DataFrame) -> pd.DataFrame:
+    """The rows of every layer of every network; then of shapes that no network here has."""
+    import pandas as pd
+
+    if passes.empty:
+        return no_rows()
+    layers = pd.DataFrame(
+        [_layer_row(one, layer) for one in networks for layer in one.result.layers if layer.shape],
+        columns=["model", "batch_size", "input_size", "mode", "precision", "layout", "layer",
+                 "uses", "shape"],
+    ).drop_duplicates()  # fmt: skip
+    joined = layers.merge(passes, on=["shape", "precision", "layout"])
+    if len(joined):
+        joined = joined[joined["mode"].eq("train") | joined["phase"].eq("forward")]
+    alone = passes[~passes["shape"].isin(layers["shape"])]
+    alone = alone.assign(model="", batch_size=0, input_size="", mode="infer", uses=1, layer="")
+    whole = pd.concat([one for one in (joined, alone) if len(one)], ignore_index=True)
+    columns = [*LAYER, *(name for name in whole.columns if name not in LAYER)]
+    return whole[columns]
+
+
+def _layer_row(network: StoredConvNetwork, layer: ConvLayer) -> dict[str, Any]:
+    request = network.request
+    return {
+        "model": request.model, "batch_size": request.batch_size,
+        "input_size": size_text(request.input_size), "mode": request.mode,
+        "precision": request.precision, "layout": request.layout, "layer": layer.layer,
+        "uses": layer.uses, "shape": str(layer.shape),
+    }  # fmt: skip
+
+
+def size_text(size: Sequence[int] | None) -> str:
+    """`224`, `224x160`; empty for the model's own."""
+    return "x".join(map(str, size or ()))
+
+
+def find_losses(rows: pd.DataFrame) -> pd.DataFrame:
+    """What each choice of PyTorch and cuDNN loses against the best of the same precision."""
+    import pandas as pd
+
+    if rows.empty:
+        return no_rows()
+    right = rows[rows["status"].eq(RANKED) & rows["time_s"].notna()]
+    found = []
+    for key, group in right.groupby(list(LAYER), sort=False, dropna=False):
+        able = group[~group["algorithm"].isin(CHOOSERS)]
+        if len(able) < 2:
+            continue  # nothing to compare
+        best = min(records(able), key=lambda row: float(row["time_s"]))
+        for chosen in records(group[group["algorithm"].isin(CHOICES)]):
+            lost_s = max(0.0, chosen["time_s"] - best["time_s"])
+            found.append({
+                **dict(zip(LAYER, key, strict=True)),
+                "chosen": chosen["algorithm"],
+                "chosen_kernels": ran_text(chosen), "chosen_time_s": chosen["time_s"],
+                "best": best["algorithm"], "best_time_s": best["time_s"],
+                "lost": lost_s / chosen["time_s"],
+                "lost_s": lost_s * chosen["uses"], "run_id": chosen["run_id"],
+            })  # fmt: skip
+    return pd.DataFrame(found)
+
+
+def ran_text(row: Mapping[str, Any]) -> str:
+    """What ran, by the name that its library gives; else its kernels or operators."""
+    return str(row["implementation"] or ", ".join(row["kernels"]))
+
+
+def find_totals(losses: pd.DataFrame) -> pd.DataFrame:
+    """The losses of a network: all layers and passes of it together, by choice."""
+    if losses.empty:
+        return no_rows()
+    whole = losses.assign(
+        time_s=losses["chosen_time_s"] * losses["uses"],
+        best_s=losses["best_time_s"] * losses["uses"],
+    )
+    keys = [*NETWORK, "chosen"]
+    totals = whole.groupby(keys, sort=False, dropna=False)[["time_s", "best_s", "lost_s"]].sum()
+    totals = totals.reset_index()
+    return totals.assign(lost=totals["lost_s"] / totals["time_s"])
+
+
+def network_rows(
+    networks: Iterable[StoredConvNetwork], runs: Iterable[MeasuredRun]
+) -> pd.DataFrame:
+    """Whole models under their algorithms: the latest run of each."""
+    import pandas as pd
+
+    known = {_whole_key(one.request) for one in networks}
+    latest: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for run in runs:
+        request, energy = run.request, run.result.energy
+        key = _whole_key(request)
+        if key not in known:
+            continue
+        same = (key, request.algorithm, run.result.device_name)
+        latest.pop(same, None)
+        latest[same] = {
+            "model": request.model, "algorithm": request.algorithm,
+            "batch_size": request.batch_size, "input_size": size_text(request.input_size),
+            "mode": request.mode, "precision": run.result.precision,
+            "time_s": run.result.step_time_s.median,
+            "energy_j": energy.energy_j_per_step if energy else None,
+            "device_name": run.result.device_name, "run_id": run.run_id,
+            "notes": [text for text in run.result.warnings if "convolutions ran under" in text],
+        }  # fmt: skip
+    return pd.DataFrame(latest.values())
+
+
+def _whole_key(request: Any) -> tuple[Any, ...]:
+    return (request.model, request.batch_size, request.input_size, request.mode,
+            request.precision, request.layout)  # fmt: skip
+
+
+# ---------------------------------------------------------------- for programs
+
+
+def to_json(
+    rows: pd.DataFrame, networks: pd.DataFrame, losses: pd.DataFrame
+) -> dict[str, list[dict[str, Any]]]:
+    """Layers, networks and losses, as `ridgeline conv --json` writes them."""
+    layers = [
+        {
+            "model": row["model"], "layer": row["layer"], "uses": row["uses"],
+            "shape": row["shape"], "pass": row["phase"],
+            **{name: row[name] for name in ("algorithm", *MEASURED, "flops_model", "floor_s",
+                                            "efficiency", "precision", "run_id")},
+        }
+        for row in _plain_records(rows)
+    ]  # fmt: skip
+    shown = [{"pass" if name == "phase" else name: value for name, value in row.items()}
+             for row in _plain_records(losses)]  # fmt: skip
+    return {"layers": layers, "networks": _plain_records(networks), "losses": shown}
+
+
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows by the names of their columns."""
+    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
+
+
+def _plain_records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as JSON has them: null for what is not known."""
+    return [{name: _plain(value) for name, value in row.items()} for row in records(table)]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and value != value else value
