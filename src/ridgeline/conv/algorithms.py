@@ -29,6 +29,7 @@ from torch import Tensor
 from ridgeline.errors import RidgelineError
 from ridgeline.records import ConvShape
 
+Count = Callable[[ConvShape], int]
 Forward = Callable[[Tensor, Tensor, ConvShape], Tensor]  # of input and weight, without a bias
 
 FORWARD, INPUT_GRAD, WEIGHT_GRAD = "forward", "input-grad", "weight-grad"
@@ -37,6 +38,10 @@ CHOOSERS = (FIND, GUESS)  # they run one of the other algorithms
 PHASES = {"infer": (FORWARD,), "train": (FORWARD, INPUT_GRAD, WEIGHT_GRAD)}  # of a mode
 HALVES = (torch.float16, torch.bfloat16)
 COMPLEX_BYTES = 2  # numbers of a complex one
+
+
+class UnsupportedError(Exception):
+    """An algorithm cannot do a convolution, for this reason."""
 
 
 def never(shape: ConvShape, dtype: torch.dtype) -> str:
@@ -52,7 +57,7 @@ class Algorithm:
     about: str
     forward: Forward
     refusal: Callable[[ConvShape, torch.dtype], str] = never  # why it cannot; "" if it can
-    workspace: Callable[[ConvShape], int] | None = None  # elements of fp32 beside the operands
+    workspace: Callable[[ConvShape, torch.dtype], int] | None = None  # bytes beside the operands
     flops: Callable[[ConvShape], int] | None = None  # that it executes, by its formula
     describe: Callable[[ConvShape, torch.dtype], str] = field(default=lambda shape, dtype: "")
     phases: tuple[str, ...] = (FORWARD, INPUT_GRAD, WEIGHT_GRAD)  # that are its own
@@ -176,6 +181,7 @@ def gemm(x: Tensor, w: Tensor, shape: ConvShape) -> Tensor:
 
 
 def gemm_workspace(shape: ConvShape) -> int:
+    """Elements of the columns."""
     n, _, p, q = shape.output_shape
     return n * shape.c * shape.r * shape.s * p * q
 
@@ -339,6 +345,24 @@ def default(x: Tensor, w: Tensor, shape: ConvShape) -> Tensor:
     return F.conv2d(x, w, None, shape.stride, shape.padding, shape.dilation, shape.groups)
 
 
+def default_gradients(
+    shape: ConvShape, x: Tensor, w: Tensor, gradient: Tensor, needed: tuple[bool, ...]
+) -> tuple[Tensor | None, Tensor | None]:
+    """Both gradients as PyTorch computes them; None where one is not needed."""
+    of_x, of_w, _ = torch.ops.aten.convolution_backward(
+        gradient, x, w, None, shape.stride, shape.padding, shape.dilation, False, (0, 0),
+        shape.groups, (*needed, False),
+    )  # fmt: skip
+    return of_x, of_w
+
+
+def in_layout(tensor: Tensor, *, is_nhwc: bool) -> Tensor:
+    """The same images, packed in memory with their channels last, or first."""
+    if not is_nhwc:
+        return tensor.contiguous()
+    return tensor.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+
+
 class Finder:
     """Tries every algorithm at the first call with a shape; from then on the fastest runs."""
 
@@ -371,7 +395,7 @@ class Finder:
             start_s = perf_counter()
             try:
                 one.forward(x, w, shape)
-            except (RuntimeError, RidgelineError):
+            except (RuntimeError, RidgelineError, UnsupportedError):
                 return float("inf")
             wait()
             times_s.append(perf_counter() - start_s)
@@ -387,21 +411,25 @@ def _padded_elements(shape: ConvShape) -> int:
     return n * c * (h + 2 * top) * (w + 2 * left) if top or left else 0
 
 
+def _bytes_of(elements: Count) -> Callable[[ConvShape, torch.dtype], int]:
+    return lambda shape, dtype: elements(shape) * dtype.itemsize
+
+
 def _cpu_algorithms() -> dict[str, Algorithm]:
     own = (
         Algorithm(name="direct", about="one multiply-add after the other", forward=direct,
-                  workspace=_padded_elements, flops=_model_flops),
+                  workspace=_bytes_of(_padded_elements), flops=_model_flops),
         Algorithm(name="gemm", about="im2col, then a matrix product", forward=gemm,
-                  workspace=gemm_workspace, flops=_model_flops),
+                  workspace=_bytes_of(gemm_workspace), flops=_model_flops),
         *(
             Algorithm(name=name, about=f"F({tile}x{tile},3x3) in tiles", refusal=winograd_refusal,
                       forward=partial(winograd, tile=tile),
-                      workspace=partial(winograd_workspace, tile=tile),
+                      workspace=_bytes_of(partial(winograd_workspace, tile=tile)),
                       flops=partial(winograd_flops, tile=tile))
             for name, tile in (("winograd", 2), ("winograd 4x4", 4))
         ),
         Algorithm(name="fft", about="a product of spectra", forward=fft, refusal=fft_refusal,
-                  workspace=fft_workspace, flops=fft_flops),
+                  workspace=_bytes_of(fft_workspace), flops=fft_flops),
         Algorithm(name=DEFAULT, about="what PyTorch does: oneDNN, mostly", forward=default),
     )  # fmt: skip
     algorithms = {one.name: one for one in own}

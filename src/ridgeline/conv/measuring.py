@@ -31,8 +31,10 @@ from ridgeline.conv.algorithms import (
     HALVES,
     INPUT_GRAD,
     Algorithm,
+    UnsupportedError,
     check_shape,
     default,
+    in_layout,
 )
 from ridgeline.conv.network import check_names, find_algorithms
 from ridgeline.machine.cpu import read_caches
@@ -48,6 +50,7 @@ from ridgeline.records import (
     ConvResult,
     ConvShape,
 )
+from ridgeline.units import si
 
 OnProgress = Callable[[str, int, int], None]
 Call = Callable[[], object]
@@ -133,9 +136,10 @@ class _Measuring:
         self._reference = reference(self.shape, self.sets[0], request.phase)
 
     def _make_operands(self) -> Operands:
+        is_nhwc = self.request.layout == "nhwc"
         shapes = self.shape.input_shape, self.shape.weight_shape, self.shape.output_shape
         x, w, gradient = (
-            in_layout(torch.randn(one, device=self.device).to(self.dtype), self.request.layout)
+            in_layout(torch.randn(one, device=self.device).to(self.dtype), is_nhwc=is_nhwc)
             for one in shapes
         )
         return Operands(x=x, w=w, gradient=gradient)
@@ -143,35 +147,41 @@ class _Measuring:
     def verify(self, algorithm: Algorithm) -> None:
         """Run it once, compare with the reference, and see what ran."""
         phase, known = self.request.phase, AlgorithmResult(algorithm=algorithm.name)
-        if why := algorithm.refuse(self.shape, self.dtype, phase) or self._lack_of_memory(
-            algorithm
-        ):
-            self.results[algorithm.name] = replace(known, status=REFUSED, reason=why)
-            return
         try:
+            if why := algorithm.refuse(self.shape, self.dtype, phase):
+                raise UnsupportedError(why)
+            workspace_bytes = self._find_workspace(algorithm)
             result, kernels, implementation = self._run_once(algorithm)
+        except UnsupportedError as error:
+            self.results[algorithm.name] = replace(known, status=REFUSED, reason=str(error))
+            self._calls.pop(algorithm.name, None)
+            return
         except Exception as error:  # of any library: the other algorithms go on
             text = " ".join(str(error).split())[:200] or type(error).__name__
             self.results[algorithm.name] = replace(known, status=FAILED, reason=text)
             self._calls.pop(algorithm.name, None)
             return
-        workspace = algorithm.workspace(self.shape) * 4 if algorithm.workspace else None
         flops = algorithm.flops(self.shape) if algorithm.flops and phase == FORWARD else None
         self.results[algorithm.name] = judge(
             replace(
-                known, kernels=kernels, implementation=implementation, workspace_bytes=workspace,
+                known, kernels=kernels, implementation=implementation,
+                workspace_bytes=workspace_bytes,
                 flops_executed=flops, flops_source="static" if flops is not None else "",
             ),
             result, self._reference, self.request.precision,
         )  # fmt: skip
 
-    def _lack_of_memory(self, algorithm: Algorithm) -> str:
-        """Why its workspace cannot be had; empty if it can."""
-        needed = algorithm.workspace(self.shape) * 4 if algorithm.workspace else 0
+    def _find_workspace(self, algorithm: Algorithm) -> int | None:
+        """The bytes of its workspace; refused where they cannot be had."""
+        if algorithm.workspace is None:
+            return None
+        needed = algorithm.workspace(self.shape, self.dtype)
         free = int(FREE_SHARE * free_bytes(self.device))
-        if needed <= free:
-            return ""
-        return f"its workspace takes {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB can be had"
+        if needed > free:
+            raise UnsupportedError(
+                f"its workspace takes {si(needed, 'B')}, and {si(free, 'B')} can be had"
+            )
+        return needed
 
     def _run_once(self, algorithm: Algorithm) -> tuple[Tensor, tuple[str, ...], str]:
         calls = [self.make_call(algorithm, one) for one in self.sets]
@@ -229,13 +239,6 @@ class _Measuring:
                 self.results[name], samples_s=tuple(cold[name]), warm_samples_s=warm,
                 clock=timer.clock,
             )  # fmt: skip
-
-
-def in_layout(tensor: Tensor, layout: str) -> Tensor:
-    """The same tensor with its channels last in memory, for `nhwc`."""
-    if layout == "nchw":
-        return tensor
-    return tensor.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
 
 
 # ---------------------------------------------------------------- whether it is right

@@ -7,6 +7,7 @@ PyTorch, with the reason.
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +18,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ridgeline.conv.algorithms import BENCHMARK, CPU_ALGORITHMS, DEFAULT, Algorithm
+from ridgeline.conv.algorithms import (
+    BENCHMARK,
+    CPU_ALGORITHMS,
+    DEFAULT,
+    Algorithm,
+    UnsupportedError,
+)
 from ridgeline.errors import RidgelineError
 from ridgeline.records import ConvLayer, ConvShape
 from ridgeline.settings import ALGORITHMS
@@ -202,6 +209,11 @@ class _Replacement:
         assert shape is not None
         if part.padding_mode != "zeros":
             shape = replace(shape, padding=(0, 0))
-        out = self._algorithm.forward(batch, weight, shape)
+        try:
+            out = self._algorithm.forward(batch, weight, shape)
+        except UnsupportedError as error:  # it depends on the size of the input, too
+            self._algorithm = CPU_ALGORITHMS[DEFAULT]
+            warnings.warn(f"{shape} ran under PyTorch's default: {error}", stacklevel=2)
+            out = self._algorithm.forward(batch, weight, shape)
         out = out if bias is None else out + bias.view(1, -1, 1, 1)
         return out if x.dim() == 4 else out.squeeze(0)
