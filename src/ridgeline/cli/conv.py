@@ -272,16 +272,18 @@ def show(study: ConvStudy, output: Output) -> None:
 def _show_tables(
     rows: pd.DataFrame, losses: pd.DataFrame, networks: pd.DataFrame, answer: Any
 ) -> None:
+    from ridgeline.report.text import records
+
     if rows.empty:
         return
     for model, of_model in rows.groupby("model", sort=False):
-        print_text(f"{model or 'Single convolutions'}: time of a call by algorithm", style="bold")
+        print_text(f"{str(model) or 'Single convolutions'}: time of a call", style="bold")
         print_grid(_times_grid(of_model))
     if len(losses):
         print_text("What PyTorch's choice costs", style="bold")
         if losses["lost"].gt(0).any():
             print_grid(_losses_grid(losses))
-        for total in answer.records(answer.find_totals(losses)):
+        for total in records(answer.find_totals(losses)):
             if total["model"]:
                 print_text(_total_text(total))
     if len(networks):
@@ -292,7 +294,7 @@ def _show_tables(
 
 def _times_grid(rows: pd.DataFrame) -> Grid:
     """A row per layer and pass, a column per algorithm; the best one is marked."""
-    from ridgeline.report.convolutions import records
+    from ridgeline.report.text import records
 
     names = [name for name in ALGORITHMS if name in set(rows["algorithm"])]
     names += [name for name in rows["algorithm"].unique() if name not in names]
@@ -321,7 +323,7 @@ def _cell(row: dict[str, Any] | None) -> str:
 
 
 def _losses_grid(losses: pd.DataFrame) -> Grid:
-    from ridgeline.report.convolutions import records
+    from ridgeline.report.text import records
 
     worst = losses[losses["lost"].gt(0)].sort_values("lost_s", ascending=False).head(MOST_LOSSES)
     cells = [
@@ -346,7 +348,7 @@ def _total_text(total: dict[str, Any]) -> str:
 
 
 def _networks_grid(networks: pd.DataFrame) -> Grid:
-    from ridgeline.report.convolutions import records
+    from ridgeline.report.text import records
 
     cells = [
         [row["model"], row["algorithm"], str(row["batch_size"]), str(row["input_size"] or ""),

@@ -25,6 +25,12 @@ from ridgeline.report.configurations import (
     Case,
     largest,
 )
+from ridgeline.report.convolutions import (
+    OF_CONVOLUTIONS,
+    describe_totals,
+    largest_losses,
+    whole_networks,
+)
 from ridgeline.report.markup import Markdown, code_block, markdown
 from ridgeline.report.profiled import Profiled, describe_gap, describe_trust, profiled, programs
 from ridgeline.report.statements import (
@@ -71,7 +77,8 @@ CONDITIONS = (
     quantity("temperature_c", "temperature (°C)"), text("throttle_reasons", "held down by"),
 )  # fmt: skip
 FIGURE_SECTIONS = {"throughput": "measurement", "runtime": "measurement", "training": "analysis",
-                   "batch": "analysis"}  # fmt: skip
+                   "batch": "analysis",
+                   **dict.fromkeys(OF_CONVOLUTIONS, "convolutions")}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,6 +357,24 @@ def _longest_kernels(material: Material, profiles: Sequence[Profiled]) -> Markdo
 # ---------------------------------------------------------------- analysis and limitations
 
 
+def convolution_values(material: Material) -> dict[str, Any]:
+    """What PyTorch's choice of algorithms costs, and whole networks under each."""
+    found = material.study.convolutions
+    return {
+        "totals": describe_totals(found),
+        "losses": _texts_table(largest_losses(found)),
+        "networks": _texts_table(whole_networks(found)),
+    }
+
+
+def _texts_table(rows: Sequence[dict[str, str]]) -> Markdown | str:
+    if not rows:
+        return ""
+    import pandas as pd
+
+    return table(pd.DataFrame(rows), [text(name) for name in rows[0]])
+
+
 def analysis_values(material: Material) -> dict[str, Any]:
     """The gap as a table, the hypotheses."""
     import pandas as pd
@@ -448,7 +473,9 @@ def _list_versions(made: Provenance) -> tuple[str, ...]:
 
 def arrange_figures(figures: Sequence[Figure], folder: Path) -> dict[str, Markdown]:
     """The figures of each section, numbered through the report."""
-    sections: dict[str, list[Figure]] = {"measurement": [], "roofline": [], "analysis": []}
+    sections: dict[str, list[Figure]] = {
+        "measurement": [], "roofline": [], "convolutions": [], "analysis": [],
+    }  # fmt: skip
     for figure in figures:
         sections[FIGURE_SECTIONS.get(figure.kind, "roofline")].append(figure)
     n = count(1)
@@ -468,5 +495,6 @@ def _show_figure(figure: Figure, n: int, folder: Path) -> str:
 VALUES: dict[str, Callable[[Material], dict[str, Any]]] = {  # of the sections, by their names there
     "abstract": abstract_values, "design": design_values, "complexity": complexity_values,
     "measurement": measurement_values, "roofline": roofline_values, "executed": executed_values,
-    "analysis": analysis_values, "limits": limit_values, "appendix": appendix_values,
+    "convolutions": convolution_values, "analysis": analysis_values, "limits": limit_values,
+    "appendix": appendix_values,
 }  # fmt: skip

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import RidgelineError
+from ridgeline.report.convolutions import OF_CONVOLUTIONS, list_drawings
 from ridgeline.report.figures import steps, times
 from ridgeline.report.figures.rooflines import draw_machine
 from ridgeline.report.figures.style import DPI, Drawing, in_style
@@ -52,7 +53,7 @@ FOR_ALL: dict[str, tuple[str, Callable[[Sequence[MachineView]], Drawing | None]]
     "machines": ("roofline_machines", steps.draw_machines),
     "runtime": ("runtime", times.draw_runtimes),
 }
-KINDS = (*FOR_EACH, *FOR_ALL)
+KINDS = (*FOR_EACH, *FOR_ALL, *OF_CONVOLUTIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,7 @@ def write_figures(
     _check_names("kind of figure", kinds or (), KINDS)
     figures = []
     with _drawing():
-        for kind, env, name, draw in _list_figures(list_views(study)):
+        for kind, env, name, draw in _list_figures(study):
             if kinds is not None and kind not in kinds:
                 continue
             on_progress(name)
@@ -98,7 +99,7 @@ def write_figure(study: Study, path: Path, *, kind: str = "classic") -> Figure:
     _check_names("format", [_ending_of(path)], FORMATS)
     _check_names("kind of figure", [kind], KINDS)
     with _drawing():
-        planned = [(env, draw()) for one, env, _, draw in _list_figures(list_views(study))
+        planned = [(env, draw()) for one, env, _, draw in _list_figures(study)
                    if one == kind]  # fmt: skip
         drawings = [(env, drawing) for env, drawing in planned if drawing is not None]
         if len(drawings) == 1:
@@ -132,14 +133,17 @@ def _drawing() -> Iterator[None]:
 
 
 def _list_figures(
-    views: Sequence[MachineView],
+    study: Study,
 ) -> Iterator[tuple[str, str, str, Callable[[], Drawing | None]]]:
     """Kind, environment, file name and drawing of each figure that may be possible."""
+    views = list_views(study)
     for view in views:
         for kind, (name, draw) in FOR_EACH.items():
             yield kind, view.machine.env, name.format(view.name), partial(draw, view)
     for kind, (name, draw_all) in FOR_ALL.items():
         yield kind, "", name, partial(draw_all, views)
+    for kind, name, draw_one in list_drawings(study.convolutions, study.machines):
+        yield kind, "", name, draw_one
 
 
 def _write(drawing: Drawing, paths: Sequence[Path], kind: str, env: str) -> Figure:
