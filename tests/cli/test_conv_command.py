@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.cli.analyzed_here import Printed, command, store_passport
 
+import ridgeline
 from ridgeline.cli.conv import ABOUT, parse_shape, parse_sizes
 from ridgeline.conv import measuring
 from ridgeline.records import ConvShape
@@ -207,3 +208,17 @@ def test_the_lists(capsys: Printed) -> None:
     assert command("conv", "--list-models", "--json") == 0
     models = {one["model"] for one in json.loads(capsys.readouterr().out)}
     assert {"resnet18", "vgg16", "squeezenet1_1"} <= models
+
+
+def test_from_python() -> None:
+    quick: dict[str, Any] = {"backend": "cpu", "iters": 2, "energy": False}
+
+    found = ridgeline.conv(
+        "net.py:make", input_size=[(3, 8, 8)], algorithm=["default", "gemm"], network=False, **quick
+    )
+
+    assert list(found.rows["algorithm"]) == ["default", "gemm"] * 4
+    assert set(found.losses["chosen"]) == {"default"}
+    assert found.networks.empty
+    with pytest.raises(ridgeline.RidgelineError, match="the shape '1,2' is not valid"):
+        ridgeline.conv(shapes=[(1, 2)])

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from ridgeline.pipeline.convolutions import ConvStudy
     from ridgeline.records import ConvShape
+    from ridgeline.report.convolutions import Convolutions
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -45,7 +46,6 @@ EXAMPLES = """
 130 interrupted. What was measured is kept and not measured again.
 """
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
-SHAPE_FORM = "n,c,h,w,k,r,s[,stride,pad,dilation,groups]"
 _RANGE = re.compile(r"(\d+):(\d+):(\d+)")
 MOST_LOSSES = 20  # that are shown
 WHAT, NETWORK = "What is measured", "Whole networks"
@@ -71,7 +71,9 @@ ABOUT = {
 def conv(
     step: Step,
     models: Models = None,
-    shape: list[str] | None = what(None, f"{SHAPE_FORM}; may be repeated.", "--shape"),
+    shape: list[str] | None = what(
+        None, "n,c,h,w,k,r,s[,stride,pad,dilation,groups]; may be repeated.", "--shape"
+    ),
     batch_size: str | None = what(None, "One or several: 1,16.", "-b", "--batch-size",
                                   show_default="1"),
     input_size: str | None = what(None, "One or several: 224,320 or 224:512:32; whole: 3x64x64."),
@@ -108,7 +110,7 @@ def conv(
     from ridgeline.pipeline.convolutions import ConvSelection, ConvStudy
     from ridgeline.store import ResultsFolder
 
-    (settings,) = step.settings(_one_precision(precision))
+    (settings,) = step.settings(precision)
     selection = ConvSelection(
         models=tuple(dict.fromkeys(models or ())),
         shapes=tuple(parse_shape(text) for text in shape or ()),
@@ -139,15 +141,12 @@ def _measure(study: ConvStudy, output: Output) -> None:
     with stopped_at_once(), suppress(ImportError, OSError):
         import pandas  # noqa: F401
     try:
-        with progress_bar(2, quiet=output.quiet) as progress:
+        with progress_bar(1, quiet=output.quiet) as progress:
             study.progress = progress
-            found = study.find()
-            requests = study.requests(found)
-            cases = study.cases(found)
-        with progress_bar(len(requests) + len(cases), quiet=output.quiet) as progress:
+            total = study.prepare()
+        with progress_bar(total, quiet=output.quiet) as progress:
             study.progress = progress
-            study.measure(found, requests)
-            study.run_networks(cases)
+            study.run()
     except KeyboardInterrupt:
         interrupted = True
     try:
@@ -166,35 +165,17 @@ def _measure(study: ConvStudy, output: Output) -> None:
 # ---------------------------------------------------------------- options
 
 
-def _one_precision(text: str) -> str:
-    if text not in PRECISIONS:
-        raise RidgelineError(
-            f"unknown precision {text!r} of a convolution", hint=f"choose {', '.join(PRECISIONS)}"
-        )
-    return text
-
-
 def parse_shape(text: str) -> ConvShape:
     """`1,64,56,56,64,3,3,1,1` as a shape; stride, padding, dilation and groups may be left out."""
-    from ridgeline.records import ConvShape
+    from ridgeline.pipeline.convolutions import SHAPE_FORM, shape_from_numbers
 
     try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError:
-        numbers = []
-    rest = dict(zip(("stride", "padding", "dilation", "groups"), numbers[7:], strict=False))
-    is_valid = 7 <= len(numbers) <= 11 and min(numbers[:7]) > 0
-    if not is_valid or any(value < (name != "padding") for name, value in rest.items()):
+        return shape_from_numbers([int(part) for part in text.split(",")])
+    except (ValueError, RidgelineError):
         raise RidgelineError(
             f"--shape {text!r} is not valid",
             hint=f"give {SHAPE_FORM} as whole numbers: 1,64,56,56,64,3,3,1,1",
-        )
-    n, c, h, w, k, r, s = numbers[:7]
-    pairs = {name: (value, value) for name, value in rest.items() if name != "groups"}
-    return ConvShape(
-        n=n, c=c, h=h, w=w, k=k, r=r, s=s, groups=rest.get("groups", 1),
-        **pairs,
-    )  # fmt: skip
+        ) from None
 
 
 def parse_sizes(text: str | None) -> tuple[tuple[int, ...] | None, ...]:
@@ -238,24 +219,15 @@ def _list(output: Output, *, with_models: bool) -> None:
 
 def show(study: ConvStudy, output: Output) -> None:
     """The answer of what is measured: tables for people, JSON for programs."""
-    from ridgeline.report import convolutions as answer
-    from ridgeline.report.stored import Machines
+    from ridgeline.report.convolutions import to_json
     from ridgeline.report.views import write_views
 
-    problems: list[str] = []
-    index = study.results.index()
-    machines = Machines(study.results, problems, {}, None)
-    rows = answer.layer_rows(study.networks, answer.pass_rows(study.convolutions, machines))
-    if study.selection.layers and len(rows):
-        rows = rows[rows["layer"].str.contains(study.selection.layers, regex=False)]
-    losses = answer.find_losses(rows)
-    networks = answer.network_rows(study.networks, index.runs)
+    found = study.answer()
     if output.as_json:
-        messages.print_json(answer.to_json(rows, networks, losses))
+        messages.print_json(to_json(found.rows, found.networks, found.losses))
     else:
-        _show_tables(rows, losses, networks, answer)
-    reasons = {text for run in study.convolutions for text in run.result.problems}
-    messages.show_notes([*problems, *sorted(reasons)] if not output.quiet else sorted(reasons))
+        _show_tables(found)
+    messages.show_notes(study.problems)
     for text in study.failures:
         messages.show_problem(f"{text}\n  hint: the other algorithms and shapes were measured")
     if study.runner is not None:
@@ -269,27 +241,25 @@ def show(study: ConvStudy, output: Output) -> None:
         )
 
 
-def _show_tables(
-    rows: pd.DataFrame, losses: pd.DataFrame, networks: pd.DataFrame, answer: Any
-) -> None:
-    from ridgeline.report.text import records
+def _show_tables(found: Convolutions) -> None:
+    from ridgeline.report.convolutions import describe_totals
 
-    if rows.empty:
+    if found.rows.empty:
         return
-    for model, of_model in rows.groupby("model", sort=False):
+    for model, of_model in found.rows.groupby("model", sort=False):
         print_text(f"{str(model) or 'Single convolutions'}: time of a call", style="bold")
         print_grid(_times_grid(of_model))
+    losses = found.losses
     if len(losses):
         print_text("What PyTorch's choice costs", style="bold")
         if losses["lost"].gt(0).any():
             print_grid(_losses_grid(losses))
-        for total in records(answer.find_totals(losses)):
-            if total["model"]:
-                print_text(_total_text(total))
-    if len(networks):
+        for sentence in describe_totals(found):
+            print_text(sentence)
+    if len(found.networks):
         print_text("Whole networks", style="bold")
-        print_grid(_networks_grid(networks))
-    _print_reasons(rows)
+        print_grid(_networks_grid(found.networks))
+    _print_reasons(found.rows)
 
 
 def _times_grid(rows: pd.DataFrame) -> Grid:
@@ -336,15 +306,6 @@ def _losses_grid(losses: pd.DataFrame) -> Grid:
     header = ["model", "input", "layer", "pass", "chosen", "what ran", "best", "its time",
               "best time", "lost"]  # fmt: skip
     return Grid(header=header, rows=cells, text_columns=7, turns=True)
-
-
-def _total_text(total: dict[str, Any]) -> str:
-    size = f" at {total['input_size']}" if total["input_size"] else ""
-    return (
-        f"{total['model']}{size}: {total['chosen']} takes {format_time(total['time_s'])} for the"
-        f" convolutions of a step, the best {format_time(total['best_s'])}:"
-        f" {format_percent(total['lost'])} lost"
-    )
 
 
 def _networks_grid(networks: pd.DataFrame) -> Grid:

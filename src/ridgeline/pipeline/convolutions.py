@@ -7,7 +7,7 @@ a process of its own: PyTorch keeps the plan that it first chose for a shape, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,8 @@ from ridgeline.records import (
     RunConditions,
     WorkloadSpec,
 )
+from ridgeline.report.convolutions import Convolutions, join_convolutions
+from ridgeline.report.stored import Machines
 from ridgeline.report.views import environment_text
 from ridgeline.settings import Settings
 from ridgeline.signals import interrupts_later
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 BENCHMARK = "benchmark"
 ALL = "all"
 CONV_PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+SHAPE_FORM = "n,c,h,w,k,r,s[,stride,pad,dilation,groups]"
 SPARE_KERNELS = 64
 
 
@@ -74,6 +77,20 @@ class Found:
     device_name: str
     algorithms: tuple[str, ...]  # that the device has
     networks: tuple[ConvNetwork, ...] = ()
+
+
+def shape_from_numbers(numbers: Sequence[int]) -> ConvShape:
+    """n, c, h, w, k, r, s, and as many of stride, padding, dilation and groups as there are."""
+    rest = dict(zip(("stride", "padding", "dilation", "groups"), numbers[7:], strict=False))
+    is_valid = 7 <= len(numbers) <= 11 and min(numbers[:7]) > 0
+    if not is_valid or any(value < (name != "padding") for name, value in rest.items()):
+        raise RidgelineError(
+            f"the shape {','.join(map(str, numbers))!r} is not valid",
+            hint=f"give {SHAPE_FORM} as whole numbers: 1,64,56,56,64,3,3,1,1",
+        )
+    n, c, h, w, k, r, s = numbers[:7]
+    pairs = {name: (value, value) for name, value in rest.items() if name != "groups"}
+    return ConvShape(n=n, c=c, h=h, w=w, k=k, r=r, s=s, groups=rest.get("groups", 1), **pairs)
 
 
 # ---------------------------------------------------------------- work of processes of their own
@@ -210,12 +227,22 @@ class ConvStudy:
     measured: int = 0  # passes, now
     kept: int = 0  # that were stored before
     failures: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)  # with what is known, not with the work
+    _found: Found | None = None
+    _requests: list[ConvRequest] = field(default_factory=list)
+    _cases: list[Case] = field(default_factory=list)
     _index: ResultsIndex = field(default_factory=ResultsIndex)
     _now: Provenance = field(default_factory=collect)
 
     def find(self) -> Found:
         """Look at the device and the models; refuse what cannot be measured."""
         chosen = self.selection
+        precision = chosen.settings.precision
+        if precision not in CONV_PRECISIONS:
+            raise RidgelineError(
+                f"unknown precision {precision!r} of a convolution",
+                hint=f"choose {', '.join(CONV_PRECISIONS)}",
+            )
         self.progress.start("looking for convolutions", advance=False)
         task = FindTask(specs=tuple(chosen.specs()), settings=chosen.settings)
         found: Found = self.executor.do(find_task, task, self._on_message).value()
@@ -322,6 +349,30 @@ class ConvStudy:
             label = run_label("conv", spec.model, spec.batch_size)
             run_id = self.results.save_run(label, request, network, collect())
             self.networks.append(self.results.read_run(run_id))
+
+    def prepare(self) -> int:
+        """Find all that is to be measured; how many passes and whole models that is."""
+        self._found = self.find()
+        self._requests = self.requests(self._found)
+        self._cases = self.cases(self._found)
+        return len(self._requests) + len(self._cases)
+
+    def run(self) -> None:
+        """Measure what was prepared."""
+        assert self._found is not None
+        self.measure(self._found, self._requests)
+        self.run_networks(self._cases)
+
+    def answer(self) -> Convolutions:
+        """What is known of the selection, from now and from before."""
+        machines = Machines(self.results, self.problems, {}, None)
+        runs = self.results.index().runs if self.networks else ()
+        found = join_convolutions(
+            self.convolutions, self.networks, runs, machines, self.selection.layers
+        )
+        reasons = (text for run in self.convolutions for text in run.result.problems)
+        self.problems = list(dict.fromkeys([*self.problems, *reasons]))
+        return found
 
     def check_possible(self) -> None:
         """Refuse a shape, named by itself, that none of the algorithms could do."""

@@ -61,9 +61,14 @@ def join_convolutions(
     networks: Sequence[StoredConvNetwork],
     runs: Iterable[MeasuredRun],
     machines: Machines,
+    layers: str = "",
 ) -> Convolutions:
-    """Join what is stored of convolutions, of networks and of whole models."""
+    """Join what is stored of convolutions (of `layers` with this text in their names), of networks
+    and of whole models.
+    """
     rows = layer_rows(networks, pass_rows(convolutions, machines))
+    if len(rows):
+        rows = rows[rows["layer"].str.contains(layers, regex=False)]
     losses = find_losses(rows)
     return Convolutions(
         rows=rows,
