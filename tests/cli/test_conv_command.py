@@ -185,6 +185,12 @@ def test_a_shape_that_no_chosen_algorithm_can_do_says_why(capsys: Printed) -> No
     assert "no chosen algorithm can do 1x4x8x8 to 4, 1x1" in error
 
 
+def test_engines_are_skipped_with_their_reason(capsys: Printed) -> None:
+    assert conv_here("--shape", SHAPE, "--algorithm", "gemm", "--engines") == 0
+
+    assert "--engines is skipped: plans are cuDNN's, and this is a cpu" in capsys.readouterr().err
+
+
 def test_no_gpu_is_an_error() -> None:
     import torch
 

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import cycle
 from math import ceil
 from time import perf_counter
@@ -101,6 +102,7 @@ def measure_conv(
     for number, name in enumerate(request.algorithms):
         on_progress(name, number, 2 * len(request.algorithms))
         measuring.verify(known[name])
+    problems = measuring.verify_plans() if request.engines else ()
     for number in measuring.take_samples():
         on_progress("timing", SAMPLES + number, 2 * SAMPLES)
     return ConvResult(
@@ -108,6 +110,7 @@ def measure_conv(
         device_name=device_name,
         threads=torch.get_num_threads() if device.type == "cpu" else None,
         timings=tuple(measuring.results.values()),
+        problems=problems,
     )
 
 
@@ -147,29 +150,72 @@ class _Measuring:
     def verify(self, algorithm: Algorithm) -> None:
         """Run it once, compare with the reference, and see what ran."""
         phase, known = self.request.phase, AlgorithmResult(algorithm=algorithm.name)
-        try:
+        flops = algorithm.flops(self.shape) if algorithm.flops and phase == FORWARD else None
+        known = replace(
+            known, flops_executed=flops, flops_source="static" if flops is not None else ""
+        )
+
+        def make_calls() -> list[Call]:
             if why := algorithm.refuse(self.shape, self.dtype, phase):
                 raise UnsupportedError(why)
-            workspace_bytes = self._find_workspace(algorithm)
-            result, kernels, implementation = self._run_once(algorithm)
+            self._find_workspace(algorithm)
+            return [self.make_call(algorithm, one) for one in self.sets]
+
+        self._verify_calls(known, make_calls, algorithm)
+
+    def verify_plans(self) -> tuple[str, ...]:
+        """Verify every plan of cuDNN's graph interface; why there is none, where there is none."""
+        from ridgeline.conv.engines import import_frontend, make_plans
+
+        sets = [(one.x, one.w, one.gradient) for one in self.sets]
+        try:
+            for plan in make_plans(self.request, sets, import_frontend()):
+                known = AlgorithmResult(
+                    algorithm=plan.name, implementation=plan.notes,
+                    workspace_bytes=plan.workspace_bytes,
+                )  # fmt: skip
+                self._verify_calls(known, partial(list, plan.calls))
+        except (UnsupportedError, RuntimeError, AttributeError, TypeError) as error:
+            return (f"plans were not measured: {' '.join(str(error).split())[:300]}",)
+        return ()
+
+    def _verify_calls(
+        self,
+        known: AlgorithmResult,
+        make_calls: Callable[[], list[Call]],
+        algorithm: Algorithm | None = None,
+    ) -> None:
+        """Run the first call, judge its result, and keep the calls for timing."""
+        name = known.algorithm
+        try:
+            calls = make_calls()
+            with _searching(name == BENCHMARK):
+                result = calls[0]()
+                kernels = find_kernels(calls[0], self.device)
+            if algorithm is not None:
+                known = replace(
+                    known, implementation=self._describe(algorithm, calls[0]),
+                    workspace_bytes=self._find_workspace(algorithm),
+                )  # fmt: skip
         except UnsupportedError as error:
-            self.results[algorithm.name] = replace(known, status=REFUSED, reason=str(error))
-            self._calls.pop(algorithm.name, None)
+            self.results[name] = replace(
+                known, status=REFUSED, reason=str(error), flops_executed=None, flops_source=""
+            )
             return
         except Exception as error:  # of any library: the other algorithms go on
             text = " ".join(str(error).split())[:200] or type(error).__name__
-            self.results[algorithm.name] = replace(known, status=FAILED, reason=text)
-            self._calls.pop(algorithm.name, None)
+            self.results[name] = replace(known, status=FAILED, reason=text)
             return
-        flops = algorithm.flops(self.shape) if algorithm.flops and phase == FORWARD else None
-        self.results[algorithm.name] = judge(
-            replace(
-                known, kernels=kernels, implementation=implementation,
-                workspace_bytes=workspace_bytes,
-                flops_executed=flops, flops_source="static" if flops is not None else "",
-            ),
-            result, self._reference, self.request.precision,
-        )  # fmt: skip
+        assert isinstance(result, Tensor)
+        self._calls[name] = calls
+        known = replace(known, kernels=kernels)
+        self.results[name] = judge(known, result, self._reference, self.request.precision)
+
+    def _describe(self, algorithm: Algorithm, call: Call) -> str:
+        """What its library calls the implementation that ran; empty where none says it."""
+        if algorithm.name == DEFAULT and self.device.type == "cpu":
+            return find_onednn(call) or find_backend(self.sets[0], self.shape)
+        return algorithm.describe(self.shape, self.dtype)
 
     def _find_workspace(self, algorithm: Algorithm) -> int | None:
         """The bytes of its workspace; refused where they cannot be had."""
@@ -182,18 +228,6 @@ class _Measuring:
                 f"its workspace takes {si(needed, 'B')}, and {si(free, 'B')} can be had"
             )
         return needed
-
-    def _run_once(self, algorithm: Algorithm) -> tuple[Tensor, tuple[str, ...], str]:
-        calls = [self.make_call(algorithm, one) for one in self.sets]
-        with _searching(algorithm.name == BENCHMARK):
-            result = calls[0]()
-            kernels = find_kernels(calls[0], self.device)
-            implementation = algorithm.describe(self.shape, self.dtype)
-            if algorithm.name == DEFAULT and self.device.type == "cpu":
-                implementation = find_onednn(calls[0]) or find_backend(self.sets[0], self.shape)
-        self._calls[algorithm.name] = calls
-        assert isinstance(result, Tensor)
-        return result, kernels, implementation
 
     def make_call(self, algorithm: Algorithm, operands: Operands) -> Call:
         """The pass on one set of operands; a gradient's forward is done here, once."""

@@ -77,6 +77,7 @@ class Found:
     device_name: str
     algorithms: tuple[str, ...]  # that the device has
     networks: tuple[ConvNetwork, ...] = ()
+    no_engines: str = ""  # why there are no plans of cuDNN's graph interface
 
 
 def shape_from_numbers(numbers: Sequence[int]) -> ConvShape:
@@ -119,8 +120,22 @@ def find_task(task: FindTask, send: Send = ignore_message) -> Found:
         networks.append(ConvNetwork(layers=find_layers(resolve(spec), spec.batch_size)))
     return Found(
         backend=backend.kind, device_name=backend.name, networks=tuple(networks),
-        algorithms=tuple(find_algorithms(backend.kind)),
+        algorithms=tuple(find_algorithms(backend.kind)), no_engines=_why_no_engines(backend.kind),
     )  # fmt: skip
+
+
+def _why_no_engines(kind: str) -> str:
+    """Why the plans of cuDNN's graph interface cannot be had; empty if they can."""
+    from ridgeline.conv.algorithms import UnsupportedError
+    from ridgeline.conv.engines import import_frontend
+
+    if kind != "cuda":
+        return f"plans are cuDNN's, and this is a {kind} device"
+    try:
+        import_frontend()
+    except UnsupportedError as error:
+        return str(error)
+    return ""
 
 
 def _choose(name: str, index: int, precision: str) -> Backend:
@@ -268,12 +283,14 @@ class ConvStudy:
                 hint=f"for example {_some_layers(found)}",
             )
         names = found.algorithms if ALL in chosen.algorithms else chosen.algorithms
+        if chosen.engines and found.no_engines:
+            self.problems.append(f"--engines is skipped: {found.no_engines}")
         phases = ("forward", "input-grad", "weight-grad")[: 3 if chosen.mode == "train" else 1]
         return [
             ConvRequest(
                 shape=shape, phase=phase, precision=settings.precision, layout=settings.layout,
                 backend=found.backend, device=settings.device, algorithms=tuple(names),
-                engines=chosen.engines,
+                engines=chosen.engines and not found.no_engines,
             )
             for shape in sorted(shapes, key=lambda shape: shape.macs)
             for phase in phases
