@@ -318,6 +318,10 @@ class ConvNetworkRequest(WorkloadSpec):
     layout: str = "nchw"  # or "nhwc"
     backend: str = "auto"
 
+    @property
+    def workload(self) -> WorkloadSpec:
+        return _part_of(self, WorkloadSpec)
+
 
 Request = (
     RunRequest | ProfileRequest | CountRequest | CaptureRequest | TrainRequest | ConvRequest

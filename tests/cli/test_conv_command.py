@@ -118,6 +118,20 @@ def test_the_files_of_each_algorithm(capsys: Printed) -> None:
     assert "1 of 4" in capsys.readouterr().out  # the layer that winograd cannot do
 
 
+def test_an_algorithm_that_can_do_no_layer_is_left_out_of_whole_networks(capsys: Printed) -> None:
+    Path("net.py").write_text(
+        "from torch import nn\ndef make():\n    return nn.Conv2d(3, 4, 1, stride=2)\n"
+    )
+
+    assert conv_here(*SMALL[:-1], "gemm,fft") == 0
+
+    printed = capsys.readouterr()
+    assert "net.py:make was not run under fft, which can do none of its layers" in printed.err
+    assert [run.request.algorithm for run in ResultsFolder(Path("results")).index().runs] == [
+        "gemm"
+    ]
+
+
 def test_three_passes_of_training(capsys: Printed) -> None:
     content = answer(capsys, "--shape", SHAPE, "--mode", "train", "--algorithm", "gemm,find")
 

@@ -60,6 +60,18 @@ def test_a_network_computes_and_learns_the_same_under_every_algorithm(name: str)
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-3, atol=1e-4)
 
 
+def test_autocast_is_followed() -> None:
+    changed = network()
+    use_algorithm(changed, "gemm", torch.float32, "cpu")
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = changed(torch.randn(2, 3, 12, 12))
+
+    assert out.dtype == torch.bfloat16
+    out.float().sum().backward()
+    assert all(one.grad is not None for one in changed.parameters())
+
+
 def test_what_stays_with_pytorch_is_said() -> None:
     assert use_algorithm(network(), "gemm", torch.float32, "cpu") == []
     assert use_algorithm(network(), "winograd", torch.float32, "cpu") == [

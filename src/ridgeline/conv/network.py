@@ -100,7 +100,7 @@ def find_layers(workload: Workload, batch_size: int) -> tuple[ConvLayer, ...]:
     Only modules are seen: a network that calls torch.nn.functional.conv2d itself hides it.
     """
     with torch.device("meta"):
-        module = workload.build()
+        module = workload.build().eval()  # training wants more than one value for a norm
         inputs = workload.inputs(batch_size)
     seen: Counter[tuple[str, ConvShape | None, str]] = Counter()
     handles = [
@@ -202,6 +202,10 @@ class _Replacement:
 
     def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         part = self._part
+        if torch.is_autocast_enabled(x.device.type):  # as it does with PyTorch's own
+            dtype = torch.get_autocast_dtype(x.device.type)
+            x, weight = x.to(dtype), weight.to(dtype)
+            bias = None if bias is None else bias.to(dtype)
         batch = x if x.dim() == 4 else x.unsqueeze(0)
         if part.padding_mode != "zeros":  # other values are put around the input beforehand
             batch = F.pad(batch, part._reversed_padding_repeated_twice, mode=part.padding_mode)

@@ -19,6 +19,7 @@ from ridgeline.pipeline.cases import Case, CaseRunner, Executor, NoProgress, Pro
 from ridgeline.provenance import collect
 from ridgeline.records import (
     FAILED,
+    RANKED,
     ConvNetwork,
     ConvNetworkRequest,
     ConvRequest,
@@ -114,6 +115,10 @@ def find_task(task: FindTask, send: Send = ignore_message) -> Found:
 
     chosen = task.settings
     backend = _choose(chosen.backend, chosen.device, chosen.precision)
+    if backend.kind == "mps":
+        raise RidgelineError(
+            "convolutions are measured on a CPU or an NVIDIA GPU", hint="add --backend cpu"
+        )
     networks = []
     for number, spec in enumerate(task.specs):
         send(Progress(what=spec.model, done=number, total=len(task.specs)))
@@ -167,7 +172,7 @@ def conv_task(request: ConvRequest, send: Send = ignore_message) -> ConvResult:
 
     result = measure_conv(request, backend.device, backend.name, on_progress)
     after = meters.conditions()
-    return replace(result, conditions=RunConditions(before=before, during=after, after=after))
+    return replace(result, conditions=RunConditions(before=before, after=after))
 
 
 def count_task(request: ConvRequest, send: Send = ignore_message) -> dict[str, int]:
@@ -426,8 +431,24 @@ class ConvStudy:
         self.runner = CaseRunner(
             results=self.results, executor=self.executor, progress=self.progress
         )
-        self.runner.run(cases)
+        able = [case for case in cases if self._can_do_a_layer(case)]
+        left_out = dict.fromkeys(
+            f"{case.spec.model} was not run under {case.settings.algorithm}, which can do none of"
+            " its layers"
+            for case in cases
+            if case not in able
+        )
+        self.problems += left_out
+        self.runner.run(able)
         return self.runner
+
+    def _can_do_a_layer(self, case: Case) -> bool:
+        """Whether an algorithm is right on a convolution of a model."""
+        able = {run.request.shape for run in self.convolutions for one in run.result.timings
+                if one.algorithm == case.settings.algorithm and one.status == RANKED}  # fmt: skip
+        layers = (layer for network in self.networks if network.request.workload == case.spec
+                  for layer in network.result.layers)  # fmt: skip
+        return any(layer.shape in able for layer in layers)
 
     def _on_message(self, message: Any) -> None:
         if isinstance(message, Progress):

@@ -288,8 +288,9 @@ def to_json(
     """Layers, networks and losses, as `ridgeline conv --json` writes them."""
     layers = [
         {
-            "model": row["model"], "layer": row["layer"], "uses": row["uses"],
-            "shape": row["shape"], "pass": row["phase"],
+            "model": row["model"], "batch_size": row["batch_size"],
+            "input_size": row["input_size"], "mode": row["mode"], "layer": row["layer"],
+            "uses": row["uses"], "shape": row["shape"], "pass": row["phase"],
             **{name: row[name] for name in ("algorithm", *MEASURED, "flops_model", "floor_s",
                                             "efficiency", "precision", "run_id")},
         }
