@@ -33,12 +33,12 @@ PACKAGES = [  # in import order; siblings on one line do not import each other
     ["costs"],  # formulas of shapes, for PyTorch and ONNX
     ["machine"],
     ["tracing"],  # which module runs, for all that follow
+    ["conv"],  # a step of measure runs under its algorithms
     ["count", "measure"],
     ["train"],
     ["onnx"],  # counts with the formulas of costs, exports with the processes of measure
     ["captures"],  # files of profilers, whoever made them
     ["profile"],  # of the very step that measure takes
-    ["conv"],
     ["roofline"],
     ["findings"],
     ["predict"],

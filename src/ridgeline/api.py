@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ridgeline.pipeline.analyze import AnalyzeResult
     from ridgeline.profile.storage import ProfileResult
     from ridgeline.report.comparison import Comparison
+    from ridgeline.report.convolutions import Convolutions
     from ridgeline.report.study import Study
     from ridgeline.sweep.status import StageStatus
 
@@ -256,6 +257,43 @@ def import_capture(
         for capture in captures:
             store_capture(ResultsFolder(Path(results)), capture, label=label)
     return captures
+
+
+@_errors_name_arguments()
+def conv(
+    models: str | Sequence[str] = (), *, shapes: Sequence[Sequence[int]] = (),
+    batch_size: int | Sequence[int] = 1,
+    input_size: int | Sequence[int | Sequence[int]] | None = None,
+    algorithm: str | Sequence[str] = "all", mode: str = "infer", layers: str = "",
+    engines: bool = False, network: bool = True, again: bool = False,
+    results: str | Path = "results", **settings: Any,
+) -> Convolutions:  # fmt: skip
+    """Measure convolutions under every algorithm, verified against float64, and whole models.
+
+    A shape is n, c, h, w, k, r, s and, as far as they are given, stride, padding, dilation and
+    groups. `input_size` is one size or several: 224, or [64, 224], or [(3, 64, 64)]. What is stored
+    in `results` is not measured again, unless `again`. The answer has tables: `rows`, `losses`,
+    `totals` and `networks`. `settings` are those of `measure`.
+    """
+    from ridgeline.pipeline.convolutions import ConvSelection, ConvStudy, shape_from_numbers
+
+    sizes = [input_size] if input_size is None or isinstance(input_size, int) else input_size
+    study = ConvStudy(results=ResultsFolder(Path(results)), selection=ConvSelection(
+        models=(models,) if isinstance(models, str) else tuple(models),
+        shapes=tuple(shape_from_numbers(numbers) for numbers in shapes),
+        batch_sizes=(batch_size,) if isinstance(batch_size, int) else tuple(batch_size),
+        input_sizes=tuple(
+            (size,) if isinstance(size, int) else None if size is None else tuple(size)
+            for size in sizes
+        ),
+        algorithms=(algorithm,) if isinstance(algorithm, str) else tuple(algorithm),
+        mode=mode, settings=_settings("conv", settings), layers=layers, engines=engines,
+        in_network=network, again=again,
+    ))  # fmt: skip
+    study.prepare()
+    study.run()
+    study.check_possible()
+    return study.answer()
 
 
 def _settings(function: str, options: Mapping[str, Any]) -> Settings:

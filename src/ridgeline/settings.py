@@ -14,6 +14,10 @@ MODES = ("infer", "train")
 PRECISIONS = ("fp32", "tf32", "amp", "bf16", "fp16")
 BACKENDS = ("auto", "cuda", "mps", "cpu")
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune")
+ALGORITHMS = (  # of convolutions; docs/conv.md says which device has which
+    "default", "benchmark", "direct", "gemm", "implicit gemm", "implicit precomp gemm", "fft",
+    "fft tiling", "winograd", "winograd 4x4", "winograd nonfused", "guess", "find",
+)  # fmt: skip
 DEFAULT_BATCH = 32  # of a step that is timed or profiled; a count is of one sample
 SYNTHETIC = "synthetic"  # one batch that stays on the device
 SYNTHETIC_HOST = "synthetic-host"  # one batch in host memory, copied in every step
@@ -62,6 +66,7 @@ class Settings:
     deterministic: bool = False
     cudnn_benchmark: bool = field(default=False, metadata={WORDS: "cuDNN search"})
     compile: str | None = None  # one of COMPILE_MODES
+    algorithm: str = field(default="default", metadata={WORDS: "convolutions by {}"})
     nvtx: bool = False
     seed: int = 0
     data: str = field(default=SYNTHETIC, metadata=STORED)  # or SYNTHETIC_HOST, or a path
@@ -80,6 +85,7 @@ class Settings:
         one_of("optimizer", self.optimizer, tuple(OPTIMIZERS))
         if self.compile is not None:
             one_of("compile mode", self.compile, COMPILE_MODES)
+        one_of("algorithm", self.algorithm, ALGORITHMS)
         for name, least in LEAST.items():
             value = getattr(self, name)
             if value is not None and not least <= value < float("inf"):
@@ -110,6 +116,11 @@ class Settings:
     def batches_in_step(self, mode: str) -> int:
         """Batches whose gradients a step gathers; inference has none to gather."""
         return self.grad_accum_steps if mode == "train" else 1
+
+    @property
+    def layout(self) -> str:
+        """Of images in memory."""
+        return "nhwc" if self.channels_last else "nchw"
 
     @property
     def is_synthetic(self) -> bool:

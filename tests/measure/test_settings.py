@@ -25,6 +25,12 @@ BELOW_ONE = "it is 0 or more, and less than 1"
             "unknown compile mode 'fast'",
             "choose default, reduce-overhead, max-autotune",
         ),
+        (
+            {"algorithm": "winogard"},
+            "unknown algorithm 'winogard'",
+            "choose default, benchmark, direct, gemm, implicit gemm, implicit precomp gemm, fft, "
+            "fft tiling, winograd, winograd 4x4, winograd nonfused, guess, find",
+        ),
         ({"device": -1}, "--device -1 is not possible", "it is 0 or more"),
         ({"warmup_iters": -1}, "--warmup-iters -1 is not possible", "it is 0 or more"),
         ({"iters": 0}, "--iters 0 is not possible", "it is 1 or more"),
@@ -68,8 +74,9 @@ def test_as_plain_values() -> None:
         "backend": "auto", "device": 0, "precision": "amp", "warmup_iters": None, "iters": None,
         "optimizer": "sgd", "lr": 0.1, "momentum": None, "weight_decay": None,
         "grad_accum_steps": 1, "channels_last": False, "deterministic": False,
-        "cudnn_benchmark": False, "compile": None, "nvtx": False, "seed": 0, "data": "synthetic",
-        "workers": 0, "pin_memory": False, "prefetch_factor": None, "augment": True,
+        "cudnn_benchmark": False, "compile": None, "algorithm": "default", "nvtx": False,
+        "seed": 0, "data": "synthetic", "workers": 0, "pin_memory": False,
+        "prefetch_factor": None, "augment": True,
         "layers": True, "energy": None, "energy_time_s": 5.0, "layer_energy": False,
     }  # fmt: skip
     assert Settings(**vars(Settings(iters=3))) == Settings(iters=3)

@@ -17,6 +17,7 @@ from matplotlib.transforms import Affine2D, Bbox
 from ridgeline.errors import RidgelineError
 from ridgeline.findings import COLUMNS as FINDING_COLUMNS
 from ridgeline.report.configurations import add_rates
+from ridgeline.report.convolutions import OF_CONVOLUTIONS
 from ridgeline.report.figures import KINDS, steps, times, write_figures, write_machine
 from ridgeline.report.figures.rooflines import (
     RoofSet,
@@ -148,7 +149,7 @@ def test_the_files_of_a_study(tmp_path: Path) -> None:
         "roofline_gpu_hierarchical.png", "throughput_gpu.png", "roofline_cpu.png",
         "throughput_cpu.png", "runtime.png",
     ]  # fmt: skip
-    assert {figure.kind for figure in found} == {*KINDS} - {"sweep"}  # there is none
+    assert {figure.kind for figure in found} == {*KINDS} - {"sweep", *OF_CONVOLUTIONS}
     assert {figure.env for figure in found} == {"gpu", "cpu", ""}
     assert all(path.is_file() for figure in found for path in figure.paths)
     assert all(figure.paths[1].suffix == ".svg" for figure in found)

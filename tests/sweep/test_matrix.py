@@ -186,6 +186,7 @@ def test_ready_matrices_can_be_planned(name: str) -> None:
         sizes
         == {
             "batch-sizes": {"full": 5 * 2 * 7},
+            "conv-algorithms": {"sanity": 54, "quick": 54 * 10, "full": 54 * 100},
             "cuda-counters": {"full": 3 * 2 * 2},
             "cuda-training": {"full": 3 * (3 * 4 + 4)},
             "input-sizes": {"sanity": 6, "quick": 6 * 10, "full": 6 * 100},

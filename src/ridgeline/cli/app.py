@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from ridgeline.cli import (
     analyze,
     compare,
+    conv,
     count,
     doctor,
     export,
@@ -36,7 +37,7 @@ from ridgeline.version import __version__
 USER_ERROR = 2
 WORKFLOW = (
     "analyze", "doctor", "machine", "count", "export", "run", "train", "profile", "import",
-    "sweep", "status", "roofline", "compare", "report",
+    "conv", "sweep", "status", "roofline", "compare", "report",
 )  # fmt: skip
 
 
@@ -70,6 +71,7 @@ app.command("run", epilog=run_command.EXAMPLES)(run_command.run)
 app.command("train", epilog=train.EXAMPLES)(train.train)
 app.command("profile", epilog=profile.EXAMPLES, cls=profile.WithProgram)(profile.profile)
 app.command("import", epilog=imports.EXAMPLES)(imports.import_files)
+app.command("conv", epilog=conv.EXAMPLES)(conv.conv)
 app.command("sweep", epilog=sweep.EXAMPLES)(sweep.sweep)
 app.command("status", epilog=status.EXAMPLES)(status.status)
 app.command("roofline", epilog=roofline.EXAMPLES)(roofline.roofline)

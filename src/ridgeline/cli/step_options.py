@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from ridgeline.cli import options as opt
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import (
+    ALGORITHMS,
     BACKENDS,
     COMPILE_MODES,
     OPTIMIZERS,
@@ -122,8 +123,8 @@ class StepOption:
 
 EVERYWHERE = "run analyze profile"
 STEP_OPTIONS = (
-    StepOption("backend", STEP, "run analyze", "auto, cuda, mps or cpu.", BACKENDS),
-    StepOption("device", STEP, EVERYWHERE, "Which CUDA device."),
+    StepOption("backend", STEP, "run analyze conv", "auto, cuda, mps or cpu.", BACKENDS),
+    StepOption("device", STEP, f"{EVERYWHERE} conv", "Which CUDA device."),
     StepOption("optimizer", STEP, EVERYWHERE, "sgd, momentum, adam, adamw, rmsprop, …",
                tuple(OPTIMIZERS)),
     StepOption("lr", STEP, "run", "Learning rate; 0.001 if not given."),
@@ -131,21 +132,23 @@ STEP_OPTIONS = (
     StepOption("weight_decay", STEP, "run", "As the optimizer means it."),
     StepOption("grad_accum_steps", STEP, "run profile",
                "Batches per optimizer step; a step is all of them."),
-    StepOption("channels_last", STEP, EVERYWHERE, "Images in NHWC order."),
+    StepOption("channels_last", STEP, f"{EVERYWHERE} conv", "Images in NHWC order."),
     StepOption("deterministic", STEP, "run profile",
                "Deterministic algorithms where there are any."),
     StepOption("cudnn_benchmark", STEP, "run analyze", "Let cuDNN try its algorithms first."),
     StepOption("compile", STEP, EVERYWHERE,
                "Use torch.compile: default, reduce-overhead or max-autotune.", COMPILE_MODES,
                "--compile-mode"),
+    StepOption("algorithm", STEP, "run", "Of convolutions: `ridgeline conv --list-algorithms`.",
+               ALGORITHMS),
     StepOption("seed", STEP, EVERYWHERE, "Of weights, data and shuffling."),
     StepOption("warmup_iters", MEASURED, "run",
                "Warm-up steps; if not given, until times are steady."),
-    StepOption("iters", MEASURED, "run analyze",
+    StepOption("iters", MEASURED, "run analyze conv",
                "Timed steps; if not given, about ten seconds of them."),
     StepOption("nvtx", MEASURED, "run", "Name steps and phases for Nsight."),
     StepOption("layers", MEASURED, "run", "Time every module, in a pass of its own."),
-    StepOption("energy", MEASURED, "run analyze",
+    StepOption("energy", MEASURED, "run analyze conv",
                "Measure joules; by default where there is a meter.", (), "--energy/--no-energy"),
     StepOption("energy_time_s", MEASURED, "run", "Seconds under load for energy.", (),
                "--energy-time"),

@@ -77,7 +77,7 @@ def measure_workload(
     conditions = measurement.result.conditions
     measurement.add(
         conditions=replace(conditions, after=meters.conditions(), readings_during=readings),
-        warnings=tuple(advice.warnings(measurement)),
+        warnings=(*stepper.notes, *advice.warnings(measurement)),
     )
     return measurement, stepper
 

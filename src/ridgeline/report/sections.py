@@ -25,6 +25,12 @@ from ridgeline.report.configurations import (
     Case,
     alike,
 )
+from ridgeline.report.convolutions import (
+    OF_CONVOLUTIONS,
+    describe_totals,
+    largest_losses,
+    whole_networks,
+)
 from ridgeline.report.executed import Executed, describe_times, describe_trust
 from ridgeline.report.hypotheses import OUTCOMES, Verdict
 from ridgeline.report.markup import Markdown, code_block, markdown
@@ -66,7 +72,8 @@ SPEED_UPS = (
     quantity("speed_up", "speed-up"), quantity("floors", "ratio of floors"),
     text("from_bound", "bound from"), text("to_bound", "bound to"),
 )  # fmt: skip
-FIGURE_SECTIONS = {"throughput": "measurement", "runtime": "measurement", "sweep": "sweeps"}
+FIGURE_SECTIONS = {"throughput": "measurement", "runtime": "measurement", "sweep": "sweeps",
+                   **dict.fromkeys(OF_CONVOLUTIONS, "convolutions")}  # fmt: skip
 
 
 def cite(study: Study, run_ids: Iterable[str]) -> str:
@@ -300,6 +307,24 @@ def _differences(study: Study) -> dict[str, Any]:
 # ---------------------------------------------------------------- analysis and limitations
 
 
+def convolution_values(study: Study) -> dict[str, Any]:
+    """What PyTorch's choice of algorithms costs, and whole networks under each."""
+    found = study.convolutions
+    return {
+        "totals": describe_totals(found),
+        "losses": _texts_table(largest_losses(found)),
+        "networks": _texts_table(whole_networks(found)),
+    }
+
+
+def _texts_table(rows: Sequence[dict[str, str]]) -> Markdown | str:
+    if not rows:
+        return ""
+    import pandas as pd
+
+    return table(pd.DataFrame(rows), [text(name) for name in rows[0]])
+
+
 def analysis_values(study: Study) -> dict[str, Any]:
     """Precisions and machines side by side, and what does not fit."""
     import pandas as pd
@@ -434,7 +459,8 @@ def _list_versions(study: Study) -> list[tuple[str, str, str, str]]:
 
 def arrange_figures(figures: Sequence[Figure], folder: Path) -> dict[str, Markdown]:
     """The figures of each section, numbered through the report."""
-    sections: dict[str, list[Figure]] = {"measurement": [], "sweeps": [], "roofline": []}
+    names = ("measurement", "sweeps", "roofline", "convolutions")
+    sections: dict[str, list[Figure]] = {name: [] for name in names}
     for figure in figures:
         sections[FIGURE_SECTIONS.get(figure.kind, "roofline")].append(figure)
     n = count(1)
@@ -454,6 +480,6 @@ def _show_figure(figure: Figure, n: int, folder: Path) -> str:
 VALUES: dict[str, Callable[[Study], dict[str, Any]]] = {  # of the sections, by their names there
     "abstract": abstract_values, "design": design_values, "complexity": complexity_values,
     "measurement": measurement_values, "roofline": roofline_values, "executed": executed_values,
-    "analysis": analysis_values, "limits": limit_values, "appendix": appendix_values,
-    "sweeps": sweep_values,
+    "convolutions": convolution_values, "analysis": analysis_values, "limits": limit_values,
+    "appendix": appendix_values, "sweeps": sweep_values,
 }  # fmt: skip

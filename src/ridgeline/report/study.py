@@ -24,6 +24,11 @@ from ridgeline.findings import COLUMNS as FINDING_COLUMNS
 from ridgeline.findings import find_rows
 from ridgeline.records import CountSummary, KernelTime, MovedBytes
 from ridgeline.report.configurations import Case, add_rates, find_cases
+from ridgeline.report.convolutions import (
+    Convolutions,
+    find_convolutions,
+    join_convolutions,
+)
 from ridgeline.report.executed import (
     Executed,
     captures_table,
@@ -93,6 +98,7 @@ class Study:
     profiles: Mapping[str, StoredProfile] = field(default_factory=dict)  # by profiled run
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # on counters, by run
     remarks: tuple[str, ...] = ()  # the same as sentences that name what they are of
+    convolutions: Convolutions = field(default_factory=Convolutions)
     stages: tuple[Mapping[str, str], ...] = ()
     problems: tuple[str, ...] = ()
     raw_runs: tuple[MeasuredRun, ...] = field(default=(), repr=False)
@@ -188,7 +194,8 @@ def read_study(
     of_captures = [table for one in profiles.captures for table in reader.read_capture(one)]
     points = join_points([*of_runs, *of_captures])
     points = points.assign(flag=find_flags(points) if len(points) else [])
-    findings = reader.find(points, runs)
+    convolutions = join_convolutions(index.convolutions, index.conv_networks, runs, machines)
+    findings = reader.find(points, runs, convolutions.losses)
     table = reader.table(runs)
     if runs:
         points["flag"] = _add_run_flags(points, table)
@@ -207,6 +214,7 @@ def read_study(
         profiles=profiles.of_run,
         notes=reader.notes,
         remarks=tuple(dict.fromkeys([*machines.bases(), *reader.remarks])),
+        convolutions=convolutions,
         stages=read_stages(results.path, [run.run_id for run in runs]),
         problems=tuple(dict.fromkeys(problems)),
         raw_runs=tuple(runs),
@@ -340,8 +348,10 @@ class _Reader:
             self._counted[key] = _read_counted(self._counts[key], self.problems)
         return self._counted[key]
 
-    def find(self, points: pd.DataFrame, runs: Sequence[MeasuredRun]) -> pd.DataFrame:
-        """What to fix first in each run."""
+    def find(
+        self, points: pd.DataFrame, runs: Sequence[MeasuredRun], losses: pd.DataFrame
+    ) -> pd.DataFrame:
+        """What to fix first in each run; `losses` are those of algorithms of convolutions."""
         import pandas as pd
 
         coarse = records(points[points["grain"].ne("kernel")])
@@ -351,6 +361,7 @@ class _Reader:
             step, roofs = self.steps[run.run_id], self.machines.of(run).roofs
             why = why_executed(self.reconciled.get(run.run_id))
             rows += find_rows(by_run.get(run.run_id, []), step, roofs, executed=why)
+        rows += find_convolutions(losses, runs, self.machines)
         return pd.DataFrame(rows, columns=list(FINDING_COLUMNS))
 
     def table(self, runs: Sequence[MeasuredRun]) -> pd.DataFrame:

@@ -3,6 +3,8 @@
     metrics.csv         a row per run: throughput, times, energy, memory, what it ran on
     MODEL_overall.csv   a row per run of one model: step time in milliseconds, power, energy
     MODEL_layers.csv    a row per layer of each run whose layers were timed
+    MODEL_ALGORITHM_overall.csv and _layers.csv   the same of one algorithm of convolutions, where
+                        a model was run under several
 
 Only runs that were completed are in them. A file can be thrown away: the next run makes it again.
 One whose runs were all deleted stays as it was.
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MS = 1e3  # per second: the columns that others' scripts read are in milliseconds
-ALGORITHM = "default"  # whatever the library under torch chooses
 MOST_PASSES = 3  # over a folder that others write to
 TOO_WIDE = 0.5  # of the median; chosen, not calibrated: host-bound steps of an H200 moved by 30 %
 LIBRARIES = ("torch", "torchvision", "timm", "transformers", "triton")
@@ -93,11 +94,26 @@ def _write_once(results: ResultsFolder) -> tuple[list[Path], list[str]]:
     written = [_write(results.path / "metrics.csv", metrics(runs))]
     for name in dict.fromkeys(_file_name(run) for run in runs):  # ./a.py and a.py share a file
         mine = [run for run in runs if _file_name(run) == name]
-        written.append(_write(results.path / f"{name}_overall.csv", overall(mine)))
         timed = all_layers(mine, problems)
-        if timed is not None:
-            written.append(_write(results.path / f"{name}_layers.csv", timed))
+        written += _write_model(results.path / name, overall(mine), timed)
+        algorithms = {run.request.algorithm for run in mine}
+        for algorithm in sorted(algorithms) if algorithms != {Settings.algorithm} else ():
+            tables = (
+                None if one is None else one[one["algorithm"].eq(algorithm)]
+                for one in (overall(mine), timed)
+            )
+            written += _write_model(results.path / f"{name}_{algorithm.replace(' ', '_')}", *tables)
     return written, problems
+
+
+def _write_model(path: Path, whole: pd.DataFrame | None, layers: pd.DataFrame | None) -> list[Path]:
+    """The two files of a model, whose names begin with `path`."""
+    tables = {"overall": whole, "layers": layers}
+    return [
+        _write(path.with_name(f"{path.name}_{kind}.csv"), table)
+        for kind, table in tables.items()
+        if table is not None and len(table)
+    ]
 
 
 def metrics(runs: Iterable[MeasuredRun]) -> pd.DataFrame:
@@ -204,7 +220,7 @@ def _ms(time_s: float | None) -> float | None:
 def _key(run: MeasuredRun) -> dict[str, Any]:
     return {
         "model": run.request.model,
-        "algorithm": ALGORITHM,
+        "algorithm": run.request.algorithm,
         "batch_size": run.request.batch_size,
         "input_size": _size(run),
     }

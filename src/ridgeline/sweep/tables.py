@@ -43,9 +43,8 @@ def _write_stage(
         record = records.get(case.case_id)
         run = _read_run(ledger.results, record)
         if record is not None and run is not None:
-            algorithm = getattr(run.request, "algorithm", None) or views.ALGORITHM
             model = case.spec.model.rpartition("/")[2]  # of a file, without the folders before it
-            name = f"{_safe(model)}_{_safe(algorithm)}"
+            name = f"{_safe(model)}_{_safe(run.request.algorithm)}"
             key = (name, _safe(run.result.device_name or run.result.backend))
             groups.setdefault(key, []).append(run)
             shards.setdefault(key, set()).add(record.shard)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import RidgelineError
+from ridgeline.report.convolutions import OF_CONVOLUTIONS, list_drawings
 from ridgeline.report.figures import steps, times
 from ridgeline.report.figures.rooflines import draw_machine
 from ridgeline.report.figures.style import DPI, Drawing, in_style
@@ -50,7 +51,7 @@ FOR_EACH: dict[str, tuple[str, Callable[[MachineView], Drawing | None]]] = {
     "throughput": ("throughput_{}", times.draw_throughput),
 }
 RUNTIME, SWEEP = "runtime", "sweep"  # of all machines; one for each sweep
-KINDS = (*FOR_EACH, RUNTIME, SWEEP)
+KINDS = (*FOR_EACH, RUNTIME, SWEEP, *OF_CONVOLUTIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +140,8 @@ def _list_figures(study: Study) -> Iterator[tuple[str, str, str, Callable[[], Dr
     for sweep in read_sweeps(study):
         name = safe_name(f"{SWEEP}_{sweep.name}", otherwise=SWEEP)
         yield SWEEP, "", name, partial(draw_sweep, sweep)
+    for kind, name, draw_one in list_drawings(study.convolutions, study.machines):
+        yield kind, "", name, draw_one
 
 
 def _write(drawing: Drawing, paths: Sequence[Path], kind: str, env: str) -> Figure:

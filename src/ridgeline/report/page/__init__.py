@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.findings import NO_BOUND, saving, saving_basis
+from ridgeline.report.convolutions import describe_totals, largest_losses, whole_networks
 from ridgeline.report.page.payload import describe_captures, make_payload, name_machine, to_script
 from ridgeline.report.study import Machine, Study
 from ridgeline.report.summary import (
@@ -131,6 +132,17 @@ def _describe_page(study: Study, *, title: str | None) -> dict[str, Any]:
         "headrooms": [_describe_finding(study, row) for row in records(study.top_findings())],
         "no_bound": NO_BOUND,
         "machines": [describe_machine(study, machine) for machine in study.machines],
+        "convolutions": {
+            "totals": describe_totals(study.convolutions),
+            "tables": [
+                (title, rows)
+                for title, rows in (
+                    ("Layers that lose most", largest_losses(study.convolutions)),
+                    ("Whole networks", whole_networks(study.convolutions)),
+                )
+                if rows
+            ],
+        },
         "stages": study.stages,
         "problems": study.problems,
     }
