@@ -64,7 +64,8 @@ VECTOR = [
      {"flops_fp32_vector": [4]}, (NO_TIME, NO_BYTES)),
     (ops(fadd=1, fmul=2) | ops(unit="sm", ffma=3), {"flops_fp32_vector": [9]},
      (NO_TIME, NO_BYTES)),
-    (ops(fadd=1, fmul=1), {}, ("fp32 FLOPs are unavailable: ffma not collected", NO_TIME, NO_BYTES)),
+    (ops(fadd=1, fmul=1), {},
+     ("fp32 FLOPs are unavailable: ffma not collected", NO_TIME, NO_BYTES)),
     (ops(ffma=5), {"flops_fp32_vector": [10]},
      ("fp32 FLOPs are a lower bound: no fadd, fmul", NO_TIME, NO_BYTES)),
     # a kernel without a value has no sum
