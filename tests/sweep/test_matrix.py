@@ -15,7 +15,7 @@ from ridgeline.sweep.matrix import (
     parse_matrix,
 )
 from ridgeline.sweep.plan import plan_stage
-from ridgeline.sweep.run import list_ready, read_ready
+from ridgeline.sweep.run import read_all_ready
 
 STUDY = """\
 models: [resnet50, vgg16]
@@ -169,16 +169,16 @@ def test_a_wrong_dictionary_is_one_error_with_its_key(
 def test_the_algorithms_of_the_ready_matrix_can_be_turned_on() -> None:
     if "algorithm" not in DIMENSIONS:
         pytest.skip("run has no setting `algorithm`")
-    text = read_ready("input-sizes").replace("# algorithm:", "algorithm:")
+    text = read_all_ready()["input-sizes"].replace("# algorithm:", "algorithm:")
     matrix = parse_matrix(text, name="input-sizes", file="input-sizes")
 
     assert len(matrix.stages[0].values["algorithm"]) == 9
     assert len(plan_stage(matrix.stages[0])) == 6 * 9
 
 
-@pytest.mark.parametrize("name", list_ready())
+@pytest.mark.parametrize("name", read_all_ready())
 def test_ready_matrices_can_be_planned(name: str) -> None:
-    matrix = parse_matrix(read_ready(name), name=name, file=name)
+    matrix = parse_matrix(read_all_ready()[name], name=name, file=name)
 
     sizes = {stage.name: len(plan_stage(stage)) for stage in matrix.stages}
 
