@@ -389,7 +389,9 @@ class ConvStudy:
     def answer(self) -> Convolutions:
         """What is known of the selection, from now and from before."""
         machines = Machines(self.results, self.problems, {}, None)
-        runs = self.results.index().runs if self.networks else ()
+        names = self.selection.algorithms
+        runs = [run for run in self.results.index().runs
+                if ALL in names or run.request.algorithm in names]  # fmt: skip
         found = join_convolutions(
             map(self._keep_chosen, self.convolutions),
             self.networks,
