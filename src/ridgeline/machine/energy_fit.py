@@ -1,0 +1,426 @@
+"""What work costs in joules: coefficients of a device, fitted to loads of known work.
+
+    joules = Σ over precisions  j_per_flop · FLOPs
+           + Σ over levels      j_per_byte · bytes
+           + constant power · time
+
+(Choi, Bedard, Fowler, Vuduc, IPDPS 2013). No coefficient is below zero, and every point counts by
+its relative residual, so that a load of a millisecond weighs as much as one of a minute. Constant
+power is what a device draws at working clocks without work: it is fitted, since an idle device
+lowers its clock and draws less. Points that cannot give the coefficients are refused with the
+point that is missing.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import inf, isfinite
+from pathlib import Path
+from statistics import fmean, median
+from typing import TYPE_CHECKING
+
+from ridgeline.errors import RidgelineError
+from ridgeline.machine.passport import Coefficient, EnergyModel, EnergyPoint
+from ridgeline.serialize import show_value
+from ridgeline.units import format_change, format_percent, si
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+    Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool]]
+
+ANY = "any"  # the precision of FLOPs of which none is named
+BURST, CAPPED, IDLE = "burst", "capped", "idle"
+BURST_CLOCK = 0.97  # of the highest clock: below it, something holds the clock down
+NEAR = 1.25  # rates of work that differ by less are much the same load
+OFF = 2.0  # times the power of such loads, or half of it: a wrong reading
+LARGEST_CONDITION = 30.0  # beyond it, columns are too alike to be told apart (Belsley 1991)
+LARGEST_RESIDUAL = 0.25  # on average: the points do not follow one model
+DRAWS = 1000
+PURE = 0.1  # of what a point mainly does: less of anything else does not matter
+
+Column = tuple[str, str]  # "flops" and a precision, "bytes" and a level, or "time" and nothing
+TIME: Column = ("time", "")
+
+
+def fit_energy(
+    points: Sequence[EnergyPoint],
+    *,
+    device: str,
+    how: str,
+    measured_at: str,
+    power_cap_w: float | None = None,
+    provenance: str = "measured",
+) -> tuple[EnergyModel, ...]:
+    """The energy model of a device; a second one of points at lower clocks, if they suffice."""
+    known = assign_regimes(flag_outliers(points))
+    models = [_fit_regime(known, BURST)]
+    with suppress(RidgelineError):  # too few of them: they stay among the points of the first
+        models.append(_fit_regime(known, CAPPED))
+    return tuple(
+        replace(one, device=device, how=how, measured_at=measured_at, power_cap_w=power_cap_w,
+                provenance=provenance)
+        for one in models
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- which points
+
+
+def flag_outliers(points: Sequence[EnergyPoint]) -> list[EnergyPoint]:
+    """The points; those that draw far more or less than loads of the same rates have a note.
+
+    It takes two such neighbours that agree with each other. The worst goes first: the others are
+    judged without it.
+    """
+    flagged = list(points)
+    while True:
+        ratios = {
+            number: flagged[number].power_w / median(powers_w)
+            for number in range(len(flagged))
+            if (powers_w := _neighbour_powers(flagged, number))
+        }
+        far = {n: max(ratio, 1 / ratio) for n, ratio in ratios.items() if _is_off(ratio)}
+        if not far:
+            return flagged
+        worst = max(far, key=lambda number: far[number])
+        one = flagged[worst]
+        usual_w = one.power_w / ratios[worst]
+        note = (
+            f"{si(one.power_w, 'W')} where loads of the same rates draw {si(usual_w, 'W')}: "
+            "likely a wrong reading"
+        )
+        flagged[worst] = replace(one, note=note)
+
+
+def _is_off(ratio: float) -> bool:
+    return not 1 / OFF < ratio < OFF
+
+
+def _neighbour_powers(points: Sequence[EnergyPoint], number: int) -> list[float]:
+    """The power of other loads with nearly the same rates; none unless two or more agree."""
+    one = points[number]
+    if one.note:
+        return []
+    others = [p for n, p in enumerate(points) if n != number and not p.note and _is_near(one, p)]
+    powers_w = [p.power_w for p in others]
+    return powers_w if len(powers_w) > 1 and max(powers_w) < OFF * min(powers_w) else []
+
+
+def _is_near(one: EnergyPoint, other: EnergyPoint) -> bool:
+    rates, others = _rates(one), _rates(other)
+    return rates.keys() == others.keys() and all(
+        1 / NEAR < rate / others[name] < NEAR for name, rate in rates.items()
+    )
+
+
+def _rates(point: EnergyPoint) -> dict[Column, float]:
+    """Work per second, and the clock where it is known."""
+    rates = {column: amount / point.time_s for column, amount in _work(point).items() if amount}
+    return {**rates, **({("clock", ""): point.clock_hz} if point.clock_hz else {})}
+
+
+def _work(point: EnergyPoint) -> dict[Column, float]:
+    flops = {("flops", precision): amount for precision, amount in point.flops.items()}
+    return {**flops, **{("bytes", level): amount for level, amount in point.moved_bytes.items()}}
+
+
+def assign_regimes(points: Sequence[EnergyPoint]) -> list[EnergyPoint]:
+    """The points with their regimes, by the highest clock that was seen."""
+    highest_hz = max((p.clock_hz for p in points if p.clock_hz), default=0.0)
+    return [_assign_regime(point, highest_hz) for point in points]
+
+
+def _assign_regime(point: EnergyPoint, highest_hz: float) -> EnergyPoint:
+    if point.note or not point.clock_hz or point.clock_hz >= BURST_CLOCK * highest_hz:
+        return point
+    clock = f"at {format_percent(point.clock_hz / highest_hz)} of the highest clock"
+    if any(_work(point).values()):
+        return replace(point, regime=CAPPED, note=f"{clock}: fitted apart")
+    return replace(point, regime=IDLE, note=f"idle {clock}: not the constant power of work")
+
+
+# ---------------------------------------------------------------- the fit
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """The equations of some points: a row for each, over its joules; columns of length 1."""
+
+    columns: tuple[Column, ...]
+    rows: Numbers
+    scales: Numbers  # of the columns: a solution is multiplied by them
+
+
+def _fit_regime(points: Sequence[EnergyPoint], regime: str) -> EnergyModel:
+    """The model of the points of one regime; its `points` are all of them."""
+    import numpy as np
+
+    fitted = [p for p in points if p.regime == regime and (regime == CAPPED or not p.note)]
+    columns = tuple(dict.fromkeys(c for p in fitted for c, amount in _work(p).items() if amount))
+    system = make_system(fitted, (*sorted(columns, reverse=True), TIME))
+    _check_system(fitted, system)
+    ones = np.ones(len(fitted))
+    solution = solve_nonnegative(system.rows, ones)
+    low, high = _bootstrap(system, solution)
+    coefficients = {
+        column: Coefficient(value=float(value), interval=(float(least), float(most)))
+        for column, value, least, most in zip(
+            system.columns, solution * system.scales, low, high, strict=True
+        )
+    }
+    modelled = system.rows @ solution
+    residuals = [float(value) for value in modelled - 1]
+    _check_residuals(fitted, residuals)
+    energies_j = np.array([p.energy_j for p in fitted])
+    powers_w = np.array([p.power_w for p in fitted])
+    return EnergyModel(
+        device="",
+        regime=regime,
+        j_per_flop=_pick(coefficients, "flops"),
+        j_per_byte=_pick(coefficients, "bytes"),
+        constant_power_w=coefficients[TIME],
+        r_squared=_r_squared(energies_j, modelled),
+        r_squared_power=_r_squared(powers_w, modelled),
+        mean_residual=fmean(map(abs, residuals)),
+        points=tuple(_add_residual(p, coefficients) for p in points),
+        how="",
+        measured_at="",
+    )
+
+
+def _pick(coefficients: Mapping[Column, Coefficient], kind: str) -> dict[str, Coefficient]:
+    return {name: value for (one, name), value in coefficients.items() if one == kind}
+
+
+def _add_residual(point: EnergyPoint, coefficients: Mapping[Column, Coefficient]) -> EnergyPoint:
+    """Also of a point that was left out, if all of its work has a coefficient."""
+    work = {**_work(point), TIME: point.time_s}
+    if any(amount and column not in coefficients for column, amount in work.items()):
+        return point
+    modelled_j = sum(
+        amount * coefficients[column].value for column, amount in work.items() if amount
+    )
+    return replace(point, residual=modelled_j / point.energy_j - 1)
+
+
+def _r_squared(values: Numbers, modelled: Numbers) -> float:
+    """`modelled` is relative to the values."""
+    left = float((((modelled - 1) * values) ** 2).sum())
+    total = float(((values - values.mean()) ** 2).sum())
+    return 1 - left / total if total else 0.0
+
+
+def make_system(points: Sequence[EnergyPoint], columns: tuple[Column, ...]) -> System:
+    """The equations of points: what each column is of the joules of each."""
+    import numpy as np
+
+    works = [{**_work(p), TIME: p.time_s} for p in points]
+    rows = np.array(
+        [[work.get(column, 0.0) / p.energy_j for column in columns]
+         for p, work in zip(points, works, strict=True)]
+    ).reshape(len(points), len(columns))  # fmt: skip
+    lengths = np.sqrt((rows**2).sum(axis=0))
+    scales = np.where(lengths > 0, 1 / np.where(lengths > 0, lengths, 1.0), 0.0)
+    return System(columns, rows * scales, scales)
+
+
+def solve_nonnegative(matrix: Numbers, values: Numbers) -> Numbers:
+    """The x of least squares with no part below zero (Lawson and Hanson 1974)."""
+    import numpy as np
+
+    x: Numbers = np.zeros(matrix.shape[1])
+    is_free: Flags = np.zeros(matrix.shape[1], dtype=bool)
+    for _ in range(3 * len(x)):
+        gradient = np.where(is_free, -inf, matrix.T @ (values - matrix @ x))
+        if gradient.max() <= 1e-10:
+            break
+        is_free[gradient.argmax()] = True
+        while (trial := _solve_free(matrix, values, is_free))[is_free].min(initial=1.0) <= 0:
+            is_bound = is_free & (trial <= 0)
+            x = x + (x[is_bound] / (x[is_bound] - trial[is_bound])).min() * (trial - x)
+            is_free &= x > 1e-12
+        x = trial
+    return x
+
+
+def _solve_free(matrix: Numbers, values: Numbers, is_free: Flags) -> Numbers:
+    import numpy as np
+
+    x = np.zeros(matrix.shape[1])
+    x[is_free] = np.linalg.lstsq(matrix[:, is_free], values, rcond=None)[0]
+    return x
+
+
+def _bootstrap(system: System, solution: Numbers) -> tuple[Numbers, Numbers]:
+    """95 % intervals: residuals are dealt anew to the points, and the fit is made again."""
+    import numpy as np
+
+    points, unknowns = system.rows.shape
+    modelled = system.rows @ solution
+    residuals = (1 - modelled) * (points / (points - unknowns)) ** 0.5
+    random = np.random.default_rng(0)
+    draws = [
+        solve_nonnegative(system.rows, modelled + random.choice(residuals, points))
+        for _ in range(DRAWS)
+    ]
+    low, high = np.percentile(np.array(draws) * system.scales, [2.5, 97.5], axis=0)
+    value = solution * system.scales
+    return np.minimum(low, value), np.maximum(high, value)
+
+
+# ---------------------------------------------------------------- refusals
+
+
+def _check_system(points: Sequence[EnergyPoint], system: System) -> None:
+    """Enough points, and points that differ in what they do."""
+    import numpy as np
+
+    names = [_name_column(column) for column in system.columns]
+    if len(points) <= len(names):
+        raise RidgelineError(
+            f"{len(points)} points cannot give {len(names)} coefficients: {', '.join(names)}",
+            hint=f"it takes {len(names) + 1}: such as loads that only move bytes, only compute in"
+            " each precision, and one that only takes time",
+        )
+    _, sizes, directions = np.linalg.svd(system.rows, full_matrices=False)
+    if sizes[0] <= LARGEST_CONDITION * sizes[-1]:
+        return
+    alike = [number for number in range(len(names)) if abs(directions[-1][number]) > 2 * PURE]
+    missing = next((n for n in _by_kind(system, alike) if not _has_pure_point(system, n, alike)),
+                   alike[0])  # fmt: skip
+    raise RidgelineError(
+        f"these points cannot tell {' from '.join(names[n] for n in alike)}: there is"
+        f" {_describe_missing(system.columns[missing])}",
+        hint="add such a point; work in the same proportions, however much, tells nothing new",
+    )
+
+
+def _by_kind(system: System, numbers: Sequence[int]) -> Iterator[int]:
+    """Bytes first, which are the easiest to measure alone."""
+    for kind in ("bytes", "flops", "time"):
+        yield from (n for n in numbers if system.columns[n][0] == kind)
+
+
+def _has_pure_point(system: System, number: int, alike: Sequence[int]) -> bool:
+    """Whether a point does this and, of what cannot be told from it, hardly anything else.
+
+    Every point takes time, so time is no work that a point of bytes or FLOPs should be without.
+    """
+    others = [n for n in alike if n != number and system.columns[n] != TIME]
+    mine = system.rows[:, number]
+    rest = system.rows[:, others].max(axis=1, initial=0.0)
+    return bool(((mine > 0) & (rest <= PURE * mine)).any())
+
+
+def _name_column(column: Column) -> str:
+    kind, name = column
+    names = {"flops": f"joules per FLOP ({name})", "bytes": f"joules per byte ({name})"}
+    return names.get(kind, "constant power")
+
+
+def _describe_missing(column: Column) -> str:
+    kind, name = column
+    missing = {
+        "flops": f"no point that only computes (precision {name})",
+        "bytes": f"no point that only moves bytes ({name})",
+    }
+    return missing.get(kind, "no point that only takes time, such as spinning without work")
+
+
+def _check_residuals(points: Sequence[EnergyPoint], residuals: Sequence[float]) -> None:
+    mean = fmean(map(abs, residuals))
+    if mean <= LARGEST_RESIDUAL:
+        return
+    worst, far = max(zip(points, residuals, strict=True), key=lambda pair: abs(pair[1]))
+    raise RidgelineError(
+        f"these points follow no one energy model: it is off by {format_percent(mean)} on average,"
+        f" and by {format_change(far)} at {worst.label}",
+        hint="check their readings; FLOPs of another precision need a column `precision`",
+    )
+
+
+# ---------------------------------------------------------------- from a file
+
+NUMBERS = ("time_s", "power_w", "energy_j", "flops", "bytes", "clock_hz", "temperature_c")
+NEEDED = ("label", "time_s", "flops", "bytes")
+POSITIVE = ("time_s", "power_w", "energy_j", "clock_hz")
+
+
+def read_energy_points(path: Path) -> list[EnergyPoint]:
+    """The points of a CSV: label, time_s, power_w or energy_j, flops, bytes, maybe precision."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = csv.DictReader(file, skipinitialspace=True)
+            _check_header(path, rows.fieldnames or ())
+            points = [_read_point(f"{path}, line {rows.line_num}", row) for row in rows]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise RidgelineError(
+            f"{path} cannot be read: {error}", hint=f"name a CSV with {_list_columns()}"
+        ) from error
+    if not points:
+        raise RidgelineError(f"{path} has no rows", hint="it takes one for each load")
+    return points
+
+
+def _list_columns() -> str:
+    return f"the columns {', '.join(NEEDED)} and power_w or energy_j"
+
+
+def _check_header(path: Path, names: Sequence[str]) -> None:
+    missing = [name for name in NEEDED if name not in names]
+    if not missing and not {"power_w", "energy_j"} & set(names):
+        missing = ["power_w or energy_j"]
+    if missing:
+        raise RidgelineError(
+            f"{path}, line 1: there is no column {missing[0]}; it has"
+            f" {show_value(', '.join(names)) if names else 'none'}",
+            hint=f"it needs {_list_columns()}, with commas between them",
+        )
+
+
+def _read_point(where: str, row: Mapping[str | None, str | None]) -> EnergyPoint:
+    if None in row:
+        raise RidgelineError(
+            f"{where}: it has more cells than the header", hint="quote a label that holds commas"
+        )
+    label = (row["label"] or "").strip()
+    numbers = {name: _read_number(where, row, name) for name in NUMBERS if name in row}
+    energy = "power_w" if numbers.get("energy_j") is None and "power_w" in row else "energy_j"
+    needed = {"label": label or None, **{n: numbers[n] for n in (*NEEDED[1:], energy)}}
+    empty = next((name for name, value in needed.items() if value is None), None)
+    if empty is not None:
+        raise RidgelineError(f"{where}, column {empty}: it is empty", hint="every load has one")
+    known = {name: value for name, value in numbers.items() if value is not None}
+    time_s = known["time_s"]
+    return EnergyPoint(
+        label=label,
+        time_s=time_s,
+        energy_j=known["power_w"] * time_s if energy == "power_w" else known["energy_j"],
+        flops={(row.get("precision") or "").strip() or ANY: known["flops"]},
+        moved_bytes={"dram": known["bytes"]},
+        clock_hz=known.get("clock_hz"),
+        temperature_c=known.get("temperature_c"),
+    )
+
+
+def _read_number(where: str, row: Mapping[str | None, str | None], name: str) -> float | None:
+    """The number in a cell; None where it is empty."""
+    text = (row[name] or "").strip()
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = inf
+    least = "a number above zero" if name in POSITIVE else "a number of zero or more"
+    if not isfinite(value) or value < 0 or (name in POSITIVE and value == 0):
+        raise RidgelineError(
+            f"{where}, column {name}: {show_value(text)} is not {least}",
+            hint="write numbers in SI units, such as 0.0125 or 1.2e9",
+        )
+    return value
