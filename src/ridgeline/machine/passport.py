@@ -284,22 +284,25 @@ class Passports:
         """Store a passport; the one it replaces is kept in `earlier/` under its date."""
         path = self.path(passport.name)
         if path.exists():
-            self._keep_earlier(path, passport.measured_at)
+            self._keep_earlier(path, passport)
         atomic_write_text(path, to_json(passport.to_dict()))
         return path
 
-    def _keep_earlier(self, path: Path, measured_at: str) -> None:
-        """Copy the file unless it is of the same measurement; it need not be a passport."""
+    def _keep_earlier(self, path: Path, passport: Passport) -> None:
+        """Copy the file unless it is of the same measurements; it need not be a passport."""
         try:
-            before = read_passport(path).measured_at
+            old = read_passport(path)
         except RidgelineError:
-            before = f"unreadable-before-{measured_at}"
-        if before != measured_at:
-            stamp = re.sub(r"[^\w.-]", "", before.replace("+", "_"))
-            earlier = self.folder / "earlier"
-            with writing(self.folder):
-                earlier.mkdir(exist_ok=True)
-                shutil.copyfile(path, earlier / f"{path.stem}-{stamp}.json")
+            before = f"unreadable-before-{passport.measured_at}"
+        else:
+            if old.measured_at == passport.measured_at and old.energy in ((), passport.energy):
+                return
+            before = max([old.measured_at, *(model.measured_at for model in old.energy)])
+        stamp = re.sub(r"[^\w.-]", "", before.replace("+", "_"))
+        earlier = self.folder / "earlier"
+        with writing(self.folder):
+            earlier.mkdir(exist_ok=True)
+            shutil.copyfile(path, earlier / f"{path.stem}-{stamp}.json")
 
     def read(self, name: str) -> Passport:
         """By name, or by the path of a file from anywhere."""

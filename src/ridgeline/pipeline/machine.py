@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
+from time import perf_counter, sleep
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.compare import another_device, another_machine, check_drift, drift
 from ridgeline.machine.describe import Description, describe, machine_name
+from ridgeline.machine.energy_fit import fit_energy, read_energy_points
+from ridgeline.machine.energy_loads import (
+    CPU,
+    CUDA,
+    Load,
+    Loads,
+    open_cpu_loads,
+    open_cuda_loads,
+)
 from ridgeline.machine.measure import choose_devices, measure_machine
-from ridgeline.machine.passport import Passport, Passports
+from ridgeline.machine.passport import EnergyModel, EnergyPoint, Missing, Passport, Passports
+from ridgeline.measure.energy import CallLoop, integrate_windows, take_pass
 from ridgeline.measure.worker import torch_needed
 from ridgeline.pipeline.cases import Selection
 from ridgeline.provenance import collect
-from ridgeline.store import ResultsFolder
+from ridgeline.sensors.meter import Meters
+from ridgeline.sensors.meters import find_meters
+from ridgeline.sensors.sampler import FAST_S, Sampler, summarise
+from ridgeline.serialize import to_dict
+from ridgeline.store import ResultsFolder, atomic_write_text, to_json
 
 OnProgress = Callable[[str], None]
 NOISY = 0.25  # a roof that moved by so much while it was measured says little
@@ -71,7 +88,8 @@ def machine_task(task: MachineTask, send: OnProgress) -> MachineAnswer:
     name = _free_name(passports, name, description)
     devices = choose_devices([task.device])
     passport = _measure(name, devices, description, send, quick=task.quick)
-    passports.write(passport)
+    earlier = _read_own(passports, name, description)
+    passports.write(replace(passport, energy=earlier.energy if earlier else ()))
     note = f"{len(passport.ceilings)} ceilings measured" + (", quickly" if task.quick else "")
     if passport.noise > NOISY:
         note += f"; {describe_noise(passport)}: --remeasure when it is quiet"
@@ -169,6 +187,7 @@ def measure_passport(
     before = _read_earlier(passports, called, description)
     ResultsFolder(results).check_writable()
     passport = _measure(called, devices, description, on_progress, quick=quick)
+    passport = replace(passport, energy=before.energy if before else ())
     changes = [] if before is None else drift(before, passport)
     other = before and another_device(before.description, passport.description)
     return StoredPassport(
@@ -176,6 +195,169 @@ def measure_passport(
         path=passports.write(passport),
         changes=tuple([other, *changes] if other else changes),
     )
+
+
+# ---------------------------------------------------------------- energy coefficients
+
+LEAD_S = 1.0  # of a load before its window: sensors average over up to a second
+LOAD_S = 2.5  # a counter refreshes about every tenth of a second
+BATCH_S = 0.05
+POINTS_FILE = "energy-loads.json"  # where loads are kept that give no coefficients
+
+
+def measure_energy(
+    device: str,
+    results: Path,
+    *,
+    name: str | None = None,
+    on_progress: OnProgress = lambda what: None,
+) -> StoredPassport:
+    """Measure the joules of known loads on a device; its coefficients go to its passport."""
+    description = describe()
+    gpu = description.find_gpu(device)
+    kind, _, number = device.partition(":")
+    meters = find_meters(kind, uuid=gpu.uuid if gpu else None)
+    if not meters.available:
+        raise RidgelineError(
+            f"there is no energy meter for {device}: {'; '.join(meters.reasons)}",
+            hint="figures of another meter can be fitted: --energy --from FILE.csv",
+        )
+    passport = _find_energy_passport(Passports(results), device, description, name)
+    with open_loads(kind, int(number or 0)) as loads:
+        points, missing = measure_loads(loads, meters, on_progress=on_progress)
+    try:
+        models = fit_energy(
+            points,
+            device=device,
+            how=f"{meters.available[0].name}, {meters.available[0].scope}",
+            measured_at=collect().time,
+            power_cap_w=gpu.power_limit_w if gpu else None,
+        )
+    except RidgelineError as error:
+        path = results / POINTS_FILE
+        atomic_write_text(path, to_json([to_dict(point) for point in points]))
+        why = "; ".join([error.hint, *(f"{m.what}: {m.reason}" for m in missing)])
+        raise RidgelineError(error.problem, hint=f"{why}; what was measured is in {path}") from None
+    return _store_energy(Passports(results), passport, models)
+
+
+def _find_energy_passport(
+    passports: Passports, device: str, description: Description, name: str | None
+) -> Passport:
+    """The passport of this machine with ceilings of the device."""
+    called = check_passport_name(name) if name else machine_name(description)
+    for one in (called, passport_name(called, description, device)):
+        passport = _read_earlier(passports, one, description)
+        if passport is not None and any(c.device == device for c in passport.ceilings):
+            return passport
+    raise RidgelineError(
+        f"{called} has no ceilings of {device} yet, which its energy is to stand with",
+        hint=f"measure them first: ridgeline machine measure --device {device}",
+    )
+
+
+def open_loads(kind: str, number: int) -> AbstractContextManager[Loads]:
+    """The loads of a kind of device."""
+    if kind == CUDA:
+        return open_cuda_loads(number)
+    if kind == CPU:
+        return open_cpu_loads()
+    raise RidgelineError(
+        f"there are no loads for {kind} devices", hint="measure the energy of a GPU or of a CPU"
+    )
+
+
+def measure_loads(
+    loads: Loads,
+    meters: Meters,
+    *,
+    sampler: Sampler | None = None,
+    clock: Callable[[], float] = perf_counter,
+    rest: Callable[[float], object] = sleep,
+    on_progress: OnProgress = lambda what: None,
+) -> tuple[list[EnergyPoint], list[Missing]]:
+    """Joules of each load by differences of the counter; in random order, for heat adds leakage."""
+    sampler = sampler or Sampler(meters, interval_s=FAST_S, clock=clock)
+    points, missing = [], [*loads.missing]
+    for load in Random(0).sample(loads.loads, len(loads.loads)):
+        on_progress(load.label)
+        point = _measure_load(load, loads.synchronize, meters, sampler, clock, rest)
+        if point is None:
+            missing.append(Missing(what=load.label, reason="the meter did not answer"))
+        else:
+            points.append(point)
+    return points, missing
+
+
+def _measure_load(
+    load: Load,
+    synchronize: Callable[[], object],
+    meters: Meters,
+    sampler: Sampler,
+    clock: Callable[[], float],
+    rest: Callable[[float], object],
+) -> EnergyPoint | None:
+    def stay_idle(length_s: float) -> int:
+        rest(length_s)
+        return 1
+
+    run_for: Callable[[float], int] = stay_idle
+    if load.call is not None:
+        loop = CallLoop(load.call, synchronize, clock)
+        loop.calibrate(BATCH_S)
+        run_for = loop.run_for
+    with sampler:
+        take_pass("lead-in", run_for, LEAD_S, clock)
+        window = take_pass("window", run_for, LOAD_S, clock)
+    found = integrate_windows(meters, sampler.readings, [window]).windows
+    if not found or found[0].energy_j <= 0:
+        return None
+    seen = summarise(sampler.readings, window.start_s, window.end_s)
+    return EnergyPoint(
+        label=load.label,
+        time_s=window.duration_s,
+        energy_j=found[0].energy_j,
+        flops={name: amount * window.steps for name, amount in load.flops.items()},
+        moved_bytes={name: amount * window.steps for name, amount in load.moved_bytes.items()},
+        clock_hz=seen.clock_hz,
+        temperature_c=seen.temperature_c,
+    )
+
+
+def import_energy(
+    file: Path, results: Path, *, name: str | None = None, device: str | None = None
+) -> StoredPassport:
+    """Fit the figures of a file; store the coefficients in the passport of this name.
+
+    Without a name it is that of the file, so that no passport of this machine is changed.
+    """
+    passports = Passports(results)
+    called = check_passport_name(name or file.stem)
+    points = read_energy_points(file)
+    made = collect()
+    if called in passports.names():
+        passport = passports.read(called)
+    else:
+        passport = Passport(name=called, measured_at=made.time, is_quick=False, ceilings=(),
+                            provenance=made)  # fmt: skip
+    accelerators = sorted({c.device for c in passport.ceilings}, key=lambda d: (d == CPU, d))
+    models = fit_energy(
+        points,
+        device=device or next(iter(accelerators), f"{CUDA}:0"),
+        how=f"figures of {file.name}",
+        measured_at=made.time,
+        provenance="imported",
+    )
+    return _store_energy(passports, passport, models)
+
+
+def _store_energy(
+    passports: Passports, passport: Passport, models: Sequence[EnergyModel]
+) -> StoredPassport:
+    """The passport with these models instead of those of the same device."""
+    others = [one for one in passport.energy if one.device != models[0].device]
+    new = replace(passport, energy=(*others, *models))
+    return StoredPassport(passport=new, path=passports.write(new), changes=())
 
 
 def check_passport_name(name: str) -> str:
