@@ -205,8 +205,12 @@ def _make_cpu_loads(team: Any, kernels: Mapping[str, Any], sizes: Mapping[str, i
             probe = Probe(team, kernels[name], name, threads=len(team.cpus),
                           size_bytes=sizes.get(level, 0), sample_s=CALL_S)  # fmt: skip
             work = probe.work_per_call()
-            loads[label] = Load(label=label, call=probe, flops={precision: work} if precision else {},
-                                moved_bytes={level: work} if level else {})  # fmt: skip
+            loads[label] = Load(
+                label=label,
+                call=probe,
+                flops={precision: work} if precision else {},
+                moved_bytes={level: work} if level else {},
+            )
     mixed = run_by_turns("fp32 chains and DRAM read by turns", loads["fp32 chains"],
                          loads["DRAM read"], host_clock(lambda: None))  # fmt: skip
     return [Load(label="idle"), *loads.values(), mixed]
