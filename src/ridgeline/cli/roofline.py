@@ -22,6 +22,7 @@ EXAMPLES = """
   ridgeline roofline my-label --kind classic,time --format svg
   ridgeline roofline --peak-compute 8.1 --peak-bw 300
   ridgeline roofline --peak-compute fp32=67T,tf32=494T --peak-bw 4.8TB/s
+  ridgeline roofline --energy
   ridgeline roofline --peaks peaks.json --json | jq '.points[0].bound'
   ridgeline import step.csv --label "RN18 FP32 BS128"
   ridgeline roofline --label "RN18 FP32 BS128" --peak-compute 8.1 --peak-bw 300 \\
@@ -46,6 +47,9 @@ def roofline(
         None, "Also a CSV with a row for each step and capture.", metavar="FILE"
     ),
     figures: Figures = True,
+    energy: bool = option(
+        False, "Joules: floors, shares, and their figures instead of the others.", "--energy"
+    ),
     layers: bool = option(False, "Show layers, too.", "--layers"),
     top: int = option(15, "How many layers.", min=1),
     *,
@@ -59,6 +63,12 @@ def roofline(
     from ridgeline.pipeline.outputs import Outputs, write_points
 
     study = stored.read(output, label)
+    if energy and study.energies.empty:
+        raise RidgelineError(
+            "no run has joules: no meter counted any, and no machine has energy coefficients",
+            hint="run where there is a meter (ridgeline doctor), or ridgeline machine measure"
+            " --energy",
+        )
     made = Outputs()
     write_points(study, made)
     if summary is not None:
@@ -67,7 +77,7 @@ def roofline(
         write_summary(study, summary)
     try:
         if figures:
-            _draw(study, made, out, _split(form), _split(kind) if kind else None)
+            _draw(study, made, out, _split(form), _choose_kinds(kind, energy=energy))
             if not made.figures and not output.quiet:
                 show_notes(["no figure of that kind can be drawn from these runs"])
         if output.as_json:
@@ -75,15 +85,32 @@ def roofline(
             return
         from ridgeline.cli import show_study
 
+        if energy:
+            show_study.print_energies(study, top if layers else 0)
+            return
         show_study.print_steps(study)
         show_study.print_captures(study)
         if layers:
             show_study.print_layers(study, top)
         show_study.print_flags(study)
     finally:  # what does not need a picture is there without one
-        for path in (made.points, *(figure.path for figure in made.figures), summary):
+        for path in (
+            made.points,
+            made.energies,
+            *(figure.path for figure in made.figures),
+            summary,
+        ):
             if path is not None and not output.quiet and not output.as_json:
                 show_message(f"wrote {path}")
+
+
+def _choose_kinds(kind: str | None, *, energy: bool) -> tuple[str, ...] | None:
+    """Those that the user names, those of energy, or all."""
+    from ridgeline.report.figures import ENERGY_KINDS
+
+    if kind:
+        return _split(kind)
+    return ENERGY_KINDS if energy else None
 
 
 def _split(text: str) -> tuple[str, ...]:
@@ -142,6 +169,7 @@ def to_json(study: Study, made: Outputs) -> dict[str, Any]:
         "points": points,
         "reconciled": to_records(study.reconciled),
         "findings": to_records(study.findings),
+        **({"energies": to_records(study.energies)} if len(study.energies) else {}),
         "points_csv": str(made.points),
         "figures": [str(figure.path) for figure in made.figures],
         "problems": [*study.problems, *study.remarks],

@@ -341,9 +341,12 @@ def import_energy(
         passport = Passport(name=called, measured_at=made.time, is_quick=False, ceilings=(),
                             provenance=made)  # fmt: skip
     accelerators = sorted({c.device for c in passport.ceilings}, key=lambda d: (d == CPU, d))
+    device = device or next(iter(accelerators), f"{CUDA}:0")
+    gpu = passport.description.find_gpu(device)
     models = fit_energy(
         points,
-        device=device or next(iter(accelerators), f"{CUDA}:0"),
+        device=device,
+        power_cap_w=gpu.power_limit_w if gpu else None,
         how=f"figures of {file.name}",
         measured_at=made.time,
         provenance="imported",

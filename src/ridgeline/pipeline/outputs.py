@@ -162,6 +162,7 @@ class Outputs:
     """What was written."""
 
     points: Path | None = None
+    energies: Path | None = None
     page: Path | None = None
     markdown: Path | None = None
     notebook: Path | None = None
@@ -171,10 +172,12 @@ class Outputs:
 
 
 def write_points(study: Study, outputs: Outputs) -> None:
-    """roofline_points.csv."""
+    """roofline_points.csv, and energy_points.csv where joules are known."""
     from ridgeline.report import tables
 
     outputs.points = tables.write_points(study, study.results / "roofline_points.csv")
+    if len(study.energies):
+        outputs.energies = tables.write_energies(study, study.results / "energy_points.csv")
 
 
 def write_figures(

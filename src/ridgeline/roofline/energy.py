@@ -24,6 +24,7 @@ from ridgeline.machine.passport import EnergyModel, Passport
 from ridgeline.roofline.floors import flops_columns, roof_of
 from ridgeline.roofline.points import ALL
 from ridgeline.roofline.roofs import LEVELS, Roofs
+from ridgeline.units import format_ratio
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,6 +39,7 @@ COLUMNS = (
     "energy_j", "energy_provenance", "modelled_j", "energy_floor_j", "energy_efficiency",
     "flops_j", "bytes_j", "constant_j", "flops_share", "bytes_share", "constant_share", "power_w",
     "flops_per_j", "energy_j_per_sample", "time_s_per_sample", "is_on_front",
+    "finding",
 )  # fmt: skip
 """Of a table of energies. Shares are of `energy_j`: what is left to 1 is not explained."""
 
@@ -131,6 +133,23 @@ def find_energy_rooflines(model: EnergyModel, roofs: Roofs) -> list[EnergyRoofli
                 )
             )
     return sorted(found, key=lambda one: -one.flops_per_s)
+
+
+def describe_balances(passport: Passport | None, roofs: Roofs) -> list[str]:
+    """Time and energy balance of each precision of a machine, and what they mean."""
+    model = passport.energy_model(roofs.device) if passport is not None else None
+    lines = []
+    for one in find_energy_rooflines(model, roofs) if model is not None else ():
+        meaning = "finishing soon saves joules"
+        if not one.is_racing_right:
+            meaning = "bytes still cost joules where they no longer cost time"
+        balance = "not known" if one.energy_balance == inf else format_ratio(one.energy_balance)
+        lines.append(
+            f"{roofs.env}, {one.precision}: time balance {format_ratio(one.time_balance)} FLOP/B,"
+            f" energy balance {balance}, half of the best work per joule at"
+            f" {format_ratio(one.half_intensity)}: {meaning}"
+        )
+    return lines
 
 
 def choose_model(passport: Passport, device: str, clock_hz: float | None) -> EnergyModel | None:

@@ -5,6 +5,7 @@ Here are the kinds of figures and their files; the drawing is in
 views.py      a machine with its runs and points; runs of the same settings as one; captions
 steps.py      steps, layers, kernels, memory levels and phases under the roofs
 times.py      compute time against memory time, throughput against batch, bars of step times
+energy.py     work per joule, power, joules against time of a sample
 rooflines.py  the drawer of roofs
 labels.py     marks, and texts that keep clear of each other, of marks and of lines
 style.py      size, fonts, colours, marks, ticks, legend
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.report.figures import steps, times
+from ridgeline.report.figures import energy, steps, times
 from ridgeline.report.figures.rooflines import draw_machine
 from ridgeline.report.figures.style import DPI, Drawing, in_style
 from ridgeline.report.figures.views import MachineView, list_views
@@ -47,11 +48,15 @@ FOR_EACH: dict[str, tuple[str, Callable[[MachineView], Drawing | None]]] = {
     "training": ("roofline_{}_training", steps.draw_phases),
     "batch": ("roofline_{}_batch", steps.draw_trajectories),
     "throughput": ("throughput_{}", times.draw_throughput),
+    "energy": ("energy_{}", energy.draw_arch),
+    "power": ("power_{}", energy.draw_power),
+    "joules": ("joules_{}", energy.draw_front),
 }
 FOR_ALL: dict[str, tuple[str, Callable[[Sequence[MachineView]], Drawing | None]]] = {
     "machines": ("roofline_machines", steps.draw_machines),
     "runtime": ("runtime", times.draw_runtimes),
 }
+ENERGY_KINDS = ("energy", "power", "joules")
 KINDS = (*FOR_EACH, *FOR_ALL)
 
 

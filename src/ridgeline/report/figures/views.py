@@ -21,7 +21,8 @@ from ridgeline.report.configurations import (
 )
 from ridgeline.report.figures.style import COLOURS, colours
 from ridgeline.report.study import Machine, Study
-from ridgeline.report.text import counted, listed
+from ridgeline.report.text import counted, listed, no_rows
+from ridgeline.roofline.energy import COLUMNS as ENERGIES
 from ridgeline.roofline.points import CAPTURE
 from ridgeline.roofline.roofs import Roofs
 from ridgeline.units import format_percent, format_time, si
@@ -54,6 +55,7 @@ class MachineView:
     machine: Machine
     runs: pd.DataFrame  # with the columns of `add_configurations`
     points: pd.DataFrame  # of runs and captures, with RUN_COLUMNS
+    energies: pd.DataFrame = field(default_factory=no_rows)  # of the same, with joules
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # on counters, by run
     colours: Mapping[str, str] = field(default_factory=dict)  # by model or capture, in all figures
 
@@ -101,16 +103,23 @@ def list_views(study: Study) -> list[MachineView]:
     """One for each machine, also for two devices of one host."""
     everywhere = add_configurations(study.runs)
     points = _join_points(study.every_point, everywhere)
+    joules = study.energies.reindex(columns=list(ENERGIES)).astype({"run_id": object})
+    energies = _join_points(joules, everywhere)
     known = colours(_list_models(study))
     views: list[MachineView] = []
     names = {"machines"}  # roofline_machines is the figure of all
     for machine in study.machines:
         name = _choose_name(machine, names)
         names.add(name.casefold())
-        is_here = points["env"].eq(machine.env) & points["device"].eq(machine.roofs.device)
+        own, is_here = (
+            table["env"].eq(machine.env) & table["device"].eq(machine.roofs.device)
+            for table in (energies, points)
+        )
         runs = everywhere[_filter_runs(machine, study)] if len(everywhere) else everywhere
-        views.append(MachineView(name=name, machine=machine, runs=runs, points=points[is_here],
-                                 notes=study.notes, colours=known))  # fmt: skip
+        views.append(
+            MachineView(name=name, machine=machine, runs=runs, points=points[is_here],
+                        energies=energies[own], notes=study.notes, colours=known)
+        )  # fmt: skip
     return views
 
 

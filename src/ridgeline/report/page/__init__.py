@@ -122,6 +122,7 @@ def _describe_page(study: Study, *, title: str | None) -> dict[str, Any]:
         "headline": describe_captures(study) if study.runs.empty else headline,
         "headrooms": [_describe_finding(study, row, titles) for row in short.findings],
         "no_bound": NO_BOUND,
+        "energies": study.energy_sentences,
         "machines": [describe_machine(study, machine) for machine in study.machines],
         "stages": study.stages,
         "problems": study.problems,
