@@ -20,7 +20,7 @@ from ridgeline.machine.passport import Coefficient, EnergyModel, EnergyPoint
 from ridgeline.units import format_change, format_percent, si
 
 PUBLISHED = Path(__file__).parent / "data" / "pagoda.json"
-MEASURED = Path(__file__).parents[1] / "tests" / "data" / "pagoda-energy.csv"
+MEASURED = PUBLISHED.with_name("pagoda-energy.csv")
 BATCHES = (1, 64)
 FP32 = 4
 LARGE = 0.01  # differences above this are explained

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.cli.analyzed_here import Printed, command
 
-PAGODA = Path(__file__).parents[1] / "data" / "pagoda-energy.csv"
+PAGODA = Path(__file__).parents[2] / "benchmarks" / "data" / "pagoda-energy.csv"
 RECORDED = Path(__file__).parents[1] / "data" / "passport-h200.json"
 
 

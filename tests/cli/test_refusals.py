@@ -79,7 +79,7 @@ REFUSED = [  # a command, the beginning of its error
     ("machine measure --device cpu --name ../x", "'../x' cannot be the name"),
     ("machine measure --from loads.csv", "--from goes with --energy"),
     ("machine measure --energy --from loads.csv", "loads.csv cannot be read: [Errno 2]"),
-    ("machine measure --energy --from net.py", "net.py, line 1: there is no column label"),
+    ("machine measure --energy --from net.py", "net.py, line 2, column after the last"),
     ("machine import missing.json", "there is no passport missing.json"),
     ("train resnet18 --model resnet34", "MODEL and --model exclude each other"),
     ("train --amp --precision bf16", "--amp and --precision exclude each other"),

@@ -63,10 +63,12 @@ def test_a_table_of_all_points_and_the_figures(results: Path, capsys: Printed) -
     assert (steps["energy_floor_j"] <= steps["energy_j"]).all()
     layers = table[table["grain"].eq("layer") & table["phase"].eq("all")]
     of_step = layers[layers["provenance"].eq("counter")].groupby("model")["energy_j"].sum()
-    assert of_step["resnet50"] == pytest.approx(steps.loc["resnet50", "energy_j"].iloc[0])
+    whole_j = steps["energy_j"].groupby("model").first()
+    assert of_step["resnet50"] == pytest.approx(whole_j["resnet50"])
     assert set(layers["energy_provenance"]) == {"modelled"}
+    # one run of each network: there is nothing to choose between in joules and time
     drawn = {path.name for path in (results / "figures").iterdir()}
-    assert drawn == {f"{kind}_nvidia-h200.svg" for kind in ("energy", "power", "joules")}
+    assert drawn == {f"{kind}_nvidia-h200.svg" for kind in ("energy", "power")}
 
 
 def test_the_same_in_json_and_in_the_report(results: Path, capsys: Printed) -> None:

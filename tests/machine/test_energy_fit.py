@@ -21,7 +21,7 @@ from ridgeline.machine.energy_fit import (
 )
 from ridgeline.machine.passport import EnergyModel, EnergyPoint, Passport, Passports
 
-PAGODA = Path(__file__).parents[1] / "data" / "pagoda-energy.csv"
+PAGODA = Path(__file__).parents[2] / "benchmarks" / "data" / "pagoda-energy.csv"
 
 
 def load(
@@ -249,15 +249,21 @@ HEADER = "label,time_s,power_w,flops,bytes"
     ("lines", "problem"),
     [
         ([HEADER], " has no rows"),
-        (["a;b"], ", line 1: there is no column label; it has 'a;b'"),
-        (["label,time_s,flops,bytes"], ", line 1: there is no column power_w or energy_j; it has"),
-        ([HEADER, "a,1,1,1,1", "b,-1,1,1,1"], ", line 3, column time_s: '-1' is not a number"),
-        ([HEADER, "a,1,1,1e400,1"], ", line 2, column flops: '1e400' is not a number of zero"),
-        ([HEADER, "a,1,nan,1,1"], ", line 2, column power_w: 'nan' is not a number above zero"),
-        ([HEADER, "a,1,,1,1"], ", line 2, column power_w: it is empty"),
-        ([HEADER, "a,1"], ", line 2, column flops: it is empty"),
-        ([HEADER, ",1,1,1,1"], ", line 2, column label: it is empty"),
-        ([HEADER, "a,1,1,1,1,7"], ", line 2: it has more cells than the header"),
+        (["a;b", "1;2"], ", line 2, column label is missing"),
+        (
+            ["label,time_s,flops,bytes", "a,1,1,1"],
+            ", line 2, column power_w or energy_j is missing",
+        ),
+        (
+            [HEADER, "a,1,1,1,1", "b,-1,1,1,1"],
+            ", line 3, column time_s is -1.0, not a number above",
+        ),
+        ([HEADER, "a,1,1,1e400,1"], ", line 2, column flops is inf, not a number of zero or more"),
+        ([HEADER, "a,1,much,1,1"], ", line 2, column power_w is 'much', not a number above zero"),
+        ([HEADER, "a,1,,1,1"], ", line 2, column power_w or energy_j is missing"),
+        ([HEADER, "a,1"], ", line 2, column flops is missing"),
+        ([HEADER, ",1,1,1,1"], ", line 2, column label is missing"),
+        ([HEADER, "a,0,5,1,1,7"], ", line 2, column after the last one of the header has a value"),
     ],
 )
 def test_a_broken_file_is_an_error_with_its_place(

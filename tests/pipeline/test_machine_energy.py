@@ -22,7 +22,7 @@ from ridgeline.pipeline.machine import import_energy, measure_energy, measure_lo
 from ridgeline.sensors.meter import Meters
 from ridgeline.sensors.meters import find_meters
 
-PAGODA = Path(__file__).parents[1] / "data" / "pagoda-energy.csv"
+PAGODA = Path(__file__).parents[2] / "benchmarks" / "data" / "pagoda-energy.csv"
 WRAP_UJ = 60_000_000
 
 

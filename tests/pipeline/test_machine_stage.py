@@ -14,7 +14,7 @@ from ridgeline.machine.passport import Ceiling, Passports, read_passport
 from ridgeline.pipeline.machine import MachineTask, import_energy, machine_task, passport_name
 
 H200 = read_passport(Path(__file__).parent.parent / "data" / "passport-h200.json")
-PAGODA = Path(__file__).parent.parent / "data" / "pagoda-energy.csv"
+PAGODA = Path(__file__).parents[2] / "benchmarks" / "data" / "pagoda-energy.csv"
 CPU = Ceiling(kind="compute", device="cpu", path="matrix", precision="fp32", samples=(1e12,),
               how="torch.mm 64x64x64")  # fmt: skip
 

@@ -59,7 +59,11 @@ def draw(how: Any, study: Study) -> Drawing:
     return drawing
 
 
-def marks_of(axes: Any) -> list[tuple[float, float, bool]]:
+def panels_of(drawing: Drawing) -> list[Any]:
+    return list(drawing.canvas.axes)
+
+
+def marks_of(axes: Any) -> list[Any]:
     """Place of each mark, and whether it is filled."""
     lines = [line for line in axes.lines if str(line.get_gid()).startswith("mark-")]
     return [
@@ -73,7 +77,7 @@ def test_the_arch_and_the_time_roofline_have_the_same_steps() -> None:
     drawing = draw(draw_arch, joules_study((8, 0.02, 0.25), (16, 0.04, NAN)))
 
     # 10 GFLOP: by 0.25 J as measured; by 100 + 50 + 80 mJ as modelled
-    left, right = drawing.canvas.axes
+    left, right = panels_of(drawing)
     assert marks_of(left)[2:] == [(20.0, pytest.approx(4e10), True),
                                   (20.0, pytest.approx(1e10 / 0.23), False)]  # fmt: skip
     assert marks_of(right)[2:] == [(20.0, 5e11, True), (20.0, 2.5e11, False)]
@@ -85,7 +89,7 @@ def test_the_arch_and_the_time_roofline_have_the_same_steps() -> None:
 
 
 def test_the_power_cap_lowers_the_time_roofline() -> None:
-    _, right = draw(draw_arch, joules_study((8, 0.02, 0.25))).canvas.axes
+    _, right = panels_of(draw(draw_arch, joules_study((8, 0.02, 0.25))))
 
     capped, free = (
         max(max(line.get_ydata()) for line in right.lines if line.get_color() == colour
@@ -97,7 +101,7 @@ def test_the_power_cap_lowers_the_time_roofline() -> None:
 
 
 def test_power_with_its_cap() -> None:
-    axes = draw(draw_power, joules_study((8, 0.02, 0.25))).axes
+    (axes,) = panels_of(draw(draw_power, joules_study((8, 0.02, 0.25))))
 
     assert marks_of(axes) == [(20.0, pytest.approx(12.5), True)]
     levels = {line.get_ydata()[0] for line in axes.lines if len(set(line.get_ydata())) == 1}
@@ -112,8 +116,9 @@ def test_the_front_joins_what_nothing_else_beats() -> None:
 
     drawing = draw(draw_front, study)
 
-    assert len(marks_of(drawing.axes)) == 3
-    (front,) = [line for line in drawing.axes.lines if len(line.get_xdata()) == 2]
+    (axes,) = panels_of(drawing)
+    assert len(marks_of(axes)) == 3
+    (front,) = [line for line in axes.lines if len(line.get_xdata()) == 2]
     assert list(front.get_xdata()) == pytest.approx([0.002, 0.0025])
     assert list(front.get_ydata()) == pytest.approx([0.04, 0.025])
     assert drawing.caption == (

@@ -81,7 +81,7 @@ def roofline(
             if not made.figures and not output.quiet:
                 show_notes(["no figure of that kind can be drawn from these runs"])
         if output.as_json:
-            print_json(to_json(study, made))
+            print_json(to_json(study, made, energy=energy))
             return
         from ridgeline.cli import show_study
 
@@ -142,7 +142,7 @@ def _draw(
     made.figures = [write_figure(study, out, kind=kind)]
 
 
-def to_json(study: Study, made: Outputs) -> dict[str, Any]:
+def to_json(study: Study, made: Outputs, *, energy: bool = False) -> dict[str, Any]:
     """Points and findings as rows; what is not known is null."""
     from ridgeline.cli.tables import to_records
 
@@ -169,7 +169,7 @@ def to_json(study: Study, made: Outputs) -> dict[str, Any]:
         "points": points,
         "reconciled": to_records(study.reconciled),
         "findings": to_records(study.findings),
-        **({"energies": to_records(study.energies)} if len(study.energies) else {}),
+        **({"energies": to_records(study.energies)} if energy else {}),
         "points_csv": str(made.points),
         "figures": [str(figure.path) for figure in made.figures],
         "problems": [*study.problems, *study.remarks],

@@ -17,14 +17,14 @@ import csv
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from math import inf, isfinite
+from math import inf
 from pathlib import Path
 from statistics import fmean, median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.passport import Coefficient, EnergyModel, EnergyPoint
-from ridgeline.serialize import show_value
+from ridgeline.serialize import FieldError, Name, NotNegative, Positive, from_dict
 from ridgeline.units import format_change, format_percent, si
 
 if TYPE_CHECKING:
@@ -346,81 +346,66 @@ def _check_residuals(points: Sequence[EnergyPoint], residuals: Sequence[float]) 
 
 # ---------------------------------------------------------------- from a file
 
-NUMBERS = ("time_s", "power_w", "energy_j", "flops", "bytes", "clock_hz", "temperature_c")
-NEEDED = ("label", "time_s", "flops", "bytes")
-POSITIVE = ("time_s", "power_w", "energy_j", "clock_hz")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyRow:
+    """A load as a file has it: one of power and energy, FLOPs of one precision, bytes of DRAM."""
+
+    label: Name
+    time_s: Positive
+    flops: NotNegative
+    bytes: NotNegative
+    power_w: Positive | None = None
+    energy_j: Positive | None = None
+    precision: str = ANY
+    clock_hz: Positive | None = None
+    temperature_c: float | None = None
+
+
+COLUMNS = ", ".join(EnergyRow.__dataclass_fields__)
 
 
 def read_energy_points(path: Path) -> list[EnergyPoint]:
-    """The points of a CSV: label, time_s, power_w or energy_j, flops, bytes, maybe precision."""
+    """The points of a CSV whose columns are fields of EnergyRow; other columns do not matter."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = csv.DictReader(file, skipinitialspace=True)
-            _check_header(path, rows.fieldnames or ())
             points = [_read_point(f"{path}, line {rows.line_num}", row) for row in rows]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise RidgelineError(
-            f"{path} cannot be read: {error}", hint=f"name a CSV with {_list_columns()}"
+            f"{path} cannot be read: {error}", hint=f"name a CSV with the columns {COLUMNS}"
         ) from error
     if not points:
         raise RidgelineError(f"{path} has no rows", hint="it takes one for each load")
     return points
 
 
-def _list_columns() -> str:
-    return f"the columns {', '.join(NEEDED)} and power_w or energy_j"
-
-
-def _check_header(path: Path, names: Sequence[str]) -> None:
-    missing = [name for name in NEEDED if name not in names]
-    if not missing and not {"power_w", "energy_j"} & set(names):
-        missing = ["power_w or energy_j"]
-    if missing:
+def _read_point(where: str, cells: Mapping[str, Any]) -> EnergyPoint:
+    try:
+        if None in cells:
+            raise FieldError("after the last one of the header has a value")
+        content = {name: _read_cell(name, text) for name, text in cells.items() if text}
+        row = from_dict(EnergyRow, content)
+        if row.power_w is None and row.energy_j is None:
+            raise FieldError("power_w or energy_j is missing")
+    except FieldError as error:
         raise RidgelineError(
-            f"{path}, line 1: there is no column {missing[0]}; it has"
-            f" {show_value(', '.join(names)) if names else 'none'}",
-            hint=f"it needs {_list_columns()}, with commas between them",
-        )
-
-
-def _read_point(where: str, row: Mapping[str | None, str | None]) -> EnergyPoint:
-    if None in row:
-        raise RidgelineError(
-            f"{where}: it has more cells than the header", hint="quote a label that holds commas"
-        )
-    label = (row["label"] or "").strip()
-    numbers = {name: _read_number(where, row, name) for name in NUMBERS if name in row}
-    energy = "power_w" if numbers.get("energy_j") is None and "power_w" in row else "energy_j"
-    needed = {"label": label or None, **{n: numbers[n] for n in (*NEEDED[1:], energy)}}
-    empty = next((name for name, value in needed.items() if value is None), None)
-    if empty is not None:
-        raise RidgelineError(f"{where}, column {empty}: it is empty", hint="every load has one")
-    known = {name: value for name, value in numbers.items() if value is not None}
-    time_s = known["time_s"]
+            f"{where}, column {error}", hint=f"the columns of such a file: {COLUMNS}"
+        ) from error
     return EnergyPoint(
-        label=label,
-        time_s=time_s,
-        energy_j=known["power_w"] * time_s if energy == "power_w" else known["energy_j"],
-        flops={(row.get("precision") or "").strip() or ANY: known["flops"]},
-        moved_bytes={"dram": known["bytes"]},
-        clock_hz=known.get("clock_hz"),
-        temperature_c=known.get("temperature_c"),
+        label=row.label,
+        time_s=row.time_s,
+        energy_j=row.energy_j or (row.power_w or 0.0) * row.time_s,
+        flops={row.precision: row.flops},
+        moved_bytes={"dram": row.bytes},
+        clock_hz=row.clock_hz,
+        temperature_c=row.temperature_c,
     )
 
 
-def _read_number(where: str, row: Mapping[str | None, str | None], name: str) -> float | None:
-    """The number in a cell; None where it is empty."""
-    text = (row[name] or "").strip()
-    if not text:
-        return None
+def _read_cell(name: str, text: str) -> str | float:
+    """A number where there is one; a label stays a text."""
     try:
-        value = float(text)
+        return text.strip() if name in ("label", "precision") else float(text)
     except ValueError:
-        value = inf
-    least = "a number above zero" if name in POSITIVE else "a number of zero or more"
-    if not isfinite(value) or value < 0 or (name in POSITIVE and value == 0):
-        raise RidgelineError(
-            f"{where}, column {name}: {show_value(text)} is not {least}",
-            hint="write numbers in SI units, such as 0.0125 or 1.2e9",
-        )
-    return value
+        return text

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from ridgeline.machine.ceilings_cuda import DRAM_SHARE_OF_L2, PRODUCTS
 from ridgeline.machine.passport import Missing
 from ridgeline.machine.sampling import Clock, host_clock, sample_seconds
 
 CPU, CUDA = "cpu", "cuda"
 SPIN_CYCLES = 2_000_000  # about a millisecond
-PRODUCTS = ("bf16", "fp16", "tf32", "fp32")
+PRECISIONS = ("bf16", "fp16", "tf32", "fp32")
 SIDE, SLOW_SIDE = 8192, 4096  # of matrices; fp32 takes longer
 CPU_SIDE = 2048
 CHAINS = ("fp32", "fp64")
@@ -78,24 +79,13 @@ def _add_work(*parts: tuple[Mapping[str, float], int]) -> dict[str, float]:
 
 def make_product(torch: Any, device: str, precision: str, side: int) -> Load:
     """A square matrix product of random numbers; its bytes are those of operands and result."""
-    dtypes = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
-    dtype = dtypes.get(precision, torch.float32)
-    a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
-    out = torch.empty_like(a)
-    call: Callable[[], object] = partial(torch.mm, a, b, out=out)
-    if precision == "tf32":
-        call = partial(_call_in_tf32, torch, call)
-    moved = 3 * OPERAND_BYTES[precision] * side**2
-    return Load(label=f"{precision} products", call=call, flops={precision: 2.0 * side**3},
-                moved_bytes={"dram": moved})  # fmt: skip
-
-
-def _call_in_tf32(torch: Any, call: Callable[[], object]) -> object:
-    torch.backends.cuda.matmul.allow_tf32 = True
-    try:
-        return call()
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = False
+    product = next(one for one in PRODUCTS if one.precision == precision)
+    return Load(
+        label=f"{precision} products",
+        call=product.make(torch, side, side, side, device),
+        flops={precision: 2.0 * side**3},
+        moved_bytes={"dram": 3.0 * OPERAND_BYTES[precision] * side**2},
+    )
 
 
 # ---------------------------------------------------------------- a GPU
@@ -116,7 +106,7 @@ def open_cuda_loads(number: int) -> Iterator[Loads]:
             loads += _make_kernel_loads(torch, number, clock)
         except ImportError as error:
             missing.append(Missing(what="loads of DRAM, L2 and vector units", reason=str(error)))
-        for precision in PRODUCTS:
+        for precision in PRECISIONS:
             side = SLOW_SIDE if precision == "fp32" else SIDE
             try:
                 product = make_product(torch, device, precision, side)
@@ -133,7 +123,6 @@ def open_cuda_loads(number: int) -> Iterator[Loads]:
 def _make_kernel_loads(torch: Any, number: int, clock: Clock) -> list[Load]:
     """DRAM and L2 streams, fp32 chains, and chains and streams by turns."""
     from ridgeline.machine import cuda_kernels
-    from ridgeline.machine.ceilings_cuda import DRAM_SHARE_OF_L2
 
     properties = torch.cuda.get_device_properties(number)
     l2_bytes = int(getattr(properties, "L2_cache_size", 0)) or (40 << 20)

@@ -13,10 +13,8 @@ from ridgeline.machine.energy_fit import BURST
 from ridgeline.report.figures.labels import Curve, Mark, draw_marks, label_marks
 from ridgeline.report.figures.style import (
     GREY,
-    HEIGHT_IN,
     INK,
     MARK_PT,
-    TITLE_PT,
     Drawing,
     Entry,
     Groups,
@@ -45,6 +43,7 @@ LINES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5
 DASHES = (0, (4, 2.2))
 CAP = "#b00020"
 FINE = 240  # points of a curve
+LEAST_SPAN = 100.0  # highest over lowest work per joule or second
 SPAN = 30.0  # times the balances, to both sides
 MOST_LAYERS = 40
 LAYER_PT = 3.5
@@ -76,7 +75,7 @@ def draw_arch(view: MachineView) -> Drawing | None:
         curves = [_make_curve(roof, x, value_at, LINES[n]) for n, roof in enumerate(roofs)]
         curves += _make_uncapped(roofs, x) if axes is right else []
         highest = max(max(curve.ys) for curve in curves)
-        lowest = min([highest / 1e3, *(mark.y / 2 for mark in marks)])
+        lowest = min([highest / LEAST_SPAN, *(mark.y / 2 for mark in marks)])
         _scale_axes(axes, x, (lowest, highest * 2.2), title)
         drawn.append((axes, marks, curves))
     for roof in roofs:
@@ -120,18 +119,16 @@ def _select_points(view: MachineView) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def _new_pair(heading: str, subtitle: str) -> tuple[Axes, Axes]:
-    """Two empty axes beside each other."""
+    """Two empty axes beside each other, the title over the left one."""
+    from matplotlib.gridspec import GridSpec
+
     left = new_axes(heading, subtitle)
     canvas = canvas_of(left)
-    canvas.clear()
-    canvas.set_size_inches(WIDE_IN, HEIGHT_IN)
-    left, right = canvas.subplots(1, 2)
-    for axes in (left, right):
-        axes.grid(visible=True, which="major")
-    left.set_title(heading, loc="left", fontsize=TITLE_PT, weight="bold", pad=15)
-    below = left.annotate(subtitle, (0, 1), (0, 4), xycoords="axes fraction",
-                          textcoords="offset points", fontsize=7.5, color=GREY)  # fmt: skip
-    below.set_in_layout(False)
+    canvas.set_figwidth(WIDE_IN)
+    grid = GridSpec(1, 2, figure=canvas)
+    left.set_subplotspec(grid[0])
+    right = canvas.add_subplot(grid[1])
+    right.grid(visible=True, which="major")
     return left, right
 
 
@@ -301,7 +298,7 @@ def draw_front(view: MachineView) -> Drawing | None:
         return None
     steps = _steps_of(view)
     steps = steps[steps["energy_j_per_sample"].gt(0) & steps["time_s_per_sample"].gt(0)]
-    if len(steps) < 2:
+    if not steps.duplicated(["model", "mode"]).any():  # nothing to choose between
         return None
     heading = f"{view.device}: joules and seconds of a sample"
     axes = new_axes(heading, "joined: no other step of the network takes less of both")
