@@ -134,7 +134,7 @@ def test_too_few_points_are_refused() -> None:
         fit(LOADS[:3])
 
     assert error.value.problem == (
-        "3 points cannot give 3 coefficients: joules per FLOP (fp32), joules per byte (dram),"
+        "3 points are too few for 3 coefficients: joules per FLOP (fp32), joules per byte (dram),"
         " constant power"
     )
 

@@ -199,7 +199,7 @@ def test_loads_that_give_no_coefficients_are_kept(
         measure_energy("cpu", here)
 
     path = here / "energy-loads.json"
-    assert error.value.problem.startswith("2 points cannot give 2 coefficients")
+    assert error.value.problem.startswith("2 points are too few for 2 coefficients")
     assert error.value.hint.endswith(f"products: no torch; what was measured is in {path}")
     assert [one["label"] for one in json.loads(path.read_text())] == ["DRAM read", "spinning"]
 

@@ -283,7 +283,7 @@ def _check_system(points: Sequence[EnergyPoint], system: System) -> None:
     names = [_name_column(column) for column in system.columns]
     if len(points) <= len(names):
         raise RidgelineError(
-            f"{len(points)} points cannot give {len(names)} coefficients: {', '.join(names)}",
+            f"{len(points)} points are too few for {len(names)} coefficients: {', '.join(names)}",
             hint=f"it takes {len(names) + 1}: such as loads that only move bytes, only compute in"
             " each precision, and one that only takes time",
         )
