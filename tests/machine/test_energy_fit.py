@@ -134,7 +134,7 @@ def test_too_few_points_are_refused() -> None:
         fit(LOADS[:3])
 
     assert error.value.problem == (
-        "3 points are too few for 3 coefficients: joules per FLOP (fp32), joules per byte (dram),"
+        "3 points are too few for 3 coefficients: joules per byte (dram), joules per FLOP (fp32),"
         " constant power"
     )
 
@@ -176,6 +176,8 @@ def test_loads_at_a_lower_clock_are_fitted_apart() -> None:
     assert (first.regime, second.regime) == ("burst", "capped")
     assert first.j_per_flop["bf16"].value == pytest.approx(1e-12)
     assert second.j_per_flop["bf16"].value == pytest.approx(0.8e-12)
+    assert [p.label for p in second.points] == [p.label for p in capped]
+    assert {p.note for p in second.points} == {""}
     assert (
         first.points[0].note
         == "idle at 17.4 % of the highest clock: not the constant power of work"

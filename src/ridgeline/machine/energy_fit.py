@@ -41,6 +41,7 @@ OFF = 2.0  # times the power of such loads, or half of it: a wrong reading
 LARGEST_CONDITION = 30.0  # beyond it, columns are too alike to be told apart (Belsley 1991)
 LARGEST_RESIDUAL = 0.25  # on average: the points do not follow one model
 DRAWS = 1000
+SMALLEST = 1e-200
 PURE = 0.1  # of what a point mainly does: less of anything else does not matter
 
 Column = tuple[str, str]  # "flops" and a precision, "bytes" and a level, or "time" and nothing
@@ -58,9 +59,10 @@ def fit_energy(
 ) -> tuple[EnergyModel, ...]:
     """The energy model of a device; a second one of points at lower clocks, if they suffice."""
     known = assign_regimes(flag_outliers(points))
-    models = [_fit_regime(known, BURST)]
+    capped = [replace(point, note="") for point in known if point.regime == CAPPED]
+    models = [_fit_points(known, BURST)]
     with suppress(RidgelineError):  # too few of them: they stay among the points of the first
-        models.append(_fit_regime(known, CAPPED))
+        models.append(_fit_points(capped, CAPPED))
     return tuple(
         replace(one, device=device, how=how, measured_at=measured_at, power_cap_w=power_cap_w,
                 provenance=provenance)
@@ -120,13 +122,15 @@ def _is_near(one: EnergyPoint, other: EnergyPoint) -> bool:
 
 def _rates(point: EnergyPoint) -> dict[Column, float]:
     """Work per second, and the clock where it is known."""
-    rates = {column: amount / point.time_s for column, amount in _work(point).items() if amount}
+    rates = {column: amount / point.time_s for column, amount in _work(point).items()}
     return {**rates, **({("clock", ""): point.clock_hz} if point.clock_hz else {})}
 
 
 def _work(point: EnergyPoint) -> dict[Column, float]:
-    flops = {("flops", precision): amount for precision, amount in point.flops.items()}
-    return {**flops, **{("bytes", level): amount for level, amount in point.moved_bytes.items()}}
+    """What a point does: bytes, FLOPs, and the time that it takes."""
+    work = {("bytes", level): amount for level, amount in point.moved_bytes.items()}
+    work |= {("flops", precision): amount for precision, amount in point.flops.items()}
+    return {**{column: amount for column, amount in work.items() if amount}, TIME: point.time_s}
 
 
 def assign_regimes(points: Sequence[EnergyPoint]) -> list[EnergyPoint]:
@@ -139,8 +143,8 @@ def _assign_regime(point: EnergyPoint, highest_hz: float) -> EnergyPoint:
     if point.note or not point.clock_hz or point.clock_hz >= BURST_CLOCK * highest_hz:
         return point
     clock = f"at {format_percent(point.clock_hz / highest_hz)} of the highest clock"
-    if any(_work(point).values()):
-        return replace(point, regime=CAPPED, note=f"{clock}: fitted apart")
+    if len(_work(point)) > 1:  # more than time
+        return replace(point, regime=CAPPED, note=f"{clock}: not of the same fit")
     return replace(point, regime=IDLE, note=f"idle {clock}: not the constant power of work")
 
 
@@ -156,41 +160,41 @@ class System:
     scales: Numbers  # of the columns: a solution is multiplied by them
 
 
-def _fit_regime(points: Sequence[EnergyPoint], regime: str) -> EnergyModel:
-    """The model of the points of one regime; its `points` are all of them."""
-    import numpy as np
-
-    fitted = [p for p in points if p.regime == regime and (regime == CAPPED or not p.note)]
-    columns = tuple(dict.fromkeys(c for p in fitted for c, amount in _work(p).items() if amount))
-    system = make_system(fitted, (*sorted(columns, reverse=True), TIME))
+def _fit_points(points: Sequence[EnergyPoint], regime: str) -> EnergyModel:
+    """The model of the points that have no note; those that have one keep their place in it."""
+    fitted = [point for point in points if not point.note]
+    system = make_system(fitted)
     _check_system(fitted, system)
-    ones = np.ones(len(fitted))
-    solution = solve_nonnegative(system.rows, ones)
-    low, high = _bootstrap(system, solution)
-    coefficients = {
-        column: Coefficient(value=float(value), interval=(float(least), float(most)))
-        for column, value, least, most in zip(
-            system.columns, solution * system.scales, low, high, strict=True
-        )
-    }
-    modelled = system.rows @ solution
-    residuals = [float(value) for value in modelled - 1]
-    _check_residuals(fitted, residuals)
-    energies_j = np.array([p.energy_j for p in fitted])
-    powers_w = np.array([p.power_w for p in fitted])
+    coefficients = _find_coefficients(system)
+    known = [_add_residual(point, coefficients) for point in points]
+    mean_residual = fmean(abs(p.residual or 0.0) for p in known if not p.note)
+    _check_residuals(known, mean_residual)
     return EnergyModel(
         device="",
         regime=regime,
         j_per_flop=_pick(coefficients, "flops"),
         j_per_byte=_pick(coefficients, "bytes"),
         constant_power_w=coefficients[TIME],
-        r_squared=_r_squared(energies_j, modelled),
-        r_squared_power=_r_squared(powers_w, modelled),
-        mean_residual=fmean(map(abs, residuals)),
-        points=tuple(_add_residual(p, coefficients) for p in points),
+        r_squared=_r_squared(known, [p.energy_j for p in known]),
+        r_squared_power=_r_squared(known, [p.power_w for p in known]),
+        mean_residual=mean_residual,
+        points=tuple(known),
         how="",
         measured_at="",
     )
+
+
+def _find_coefficients(system: System) -> dict[Column, Coefficient]:
+    """The least-squares solution with its intervals."""
+    import numpy as np
+
+    solution = solve_nonnegative(system.rows, np.ones(len(system.rows)))
+    low, high = _bootstrap(system, solution)
+    rows = zip(system.columns, solution * system.scales, low, high, strict=True)
+    return {
+        column: Coefficient(value=float(value), interval=(float(least), float(most)))
+        for column, value, least, most in rows
+    }
 
 
 def _pick(coefficients: Mapping[Column, Coefficient], kind: str) -> dict[str, Coefficient]:
@@ -199,33 +203,33 @@ def _pick(coefficients: Mapping[Column, Coefficient], kind: str) -> dict[str, Co
 
 def _add_residual(point: EnergyPoint, coefficients: Mapping[Column, Coefficient]) -> EnergyPoint:
     """Also of a point that was left out, if all of its work has a coefficient."""
-    work = {**_work(point), TIME: point.time_s}
-    if any(amount and column not in coefficients for column, amount in work.items()):
+    work = _work(point)
+    if not work.keys() <= coefficients.keys():
         return point
-    modelled_j = sum(
-        amount * coefficients[column].value for column, amount in work.items() if amount
-    )
+    modelled_j = sum(amount * coefficients[column].value for column, amount in work.items())
     return replace(point, residual=modelled_j / point.energy_j - 1)
 
 
-def _r_squared(values: Numbers, modelled: Numbers) -> float:
-    """`modelled` is relative to the values."""
-    left = float((((modelled - 1) * values) ** 2).sum())
-    total = float(((values - values.mean()) ** 2).sum())
-    return 1 - left / total if total else 0.0
+def _r_squared(points: Sequence[EnergyPoint], values: Sequence[float]) -> float:
+    """Of the joules or watts of the points that were fitted."""
+    fitted = [(value, p.residual or 0.0) for p, value in zip(points, values, strict=True)
+              if not p.note]  # fmt: skip
+    mean = fmean(value for value, _ in fitted)
+    total = sum((value - mean) ** 2 for value, _ in fitted)
+    return 1 - sum((value * residual) ** 2 for value, residual in fitted) / total if total else 0.0
 
 
-def make_system(points: Sequence[EnergyPoint], columns: tuple[Column, ...]) -> System:
+def make_system(points: Sequence[EnergyPoint]) -> System:
     """The equations of points: what each column is of the joules of each."""
     import numpy as np
 
-    works = [{**_work(p), TIME: p.time_s} for p in points]
+    works = [_work(point) for point in points]
+    columns = (*sorted({c for work in works for c in work} - {TIME}), TIME)
     rows = np.array(
         [[work.get(column, 0.0) / p.energy_j for column in columns]
          for p, work in zip(points, works, strict=True)]
     ).reshape(len(points), len(columns))  # fmt: skip
-    lengths = np.sqrt((rows**2).sum(axis=0))
-    scales = np.where(lengths > 0, 1 / np.where(lengths > 0, lengths, 1.0), 0.0)
+    scales = 1 / np.maximum(np.sqrt((rows**2).sum(axis=0)), SMALLEST)
     return System(columns, rows * scales, scales)
 
 
@@ -332,14 +336,14 @@ def _describe_missing(column: Column) -> str:
     return missing.get(kind, "no point that only takes time, such as spinning without work")
 
 
-def _check_residuals(points: Sequence[EnergyPoint], residuals: Sequence[float]) -> None:
-    mean = fmean(map(abs, residuals))
+def _check_residuals(points: Sequence[EnergyPoint], mean: float) -> None:
     if mean <= LARGEST_RESIDUAL:
         return
-    worst, far = max(zip(points, residuals, strict=True), key=lambda pair: abs(pair[1]))
+    off = {p.residual or 0.0: p.label for p in points if not p.note}
+    worst = max(off, key=abs)
     raise RidgelineError(
         f"these points follow no one energy model: it is off by {format_percent(mean)} on average,"
-        f" and by {format_change(far)} at {worst.label}",
+        f" and by {format_change(worst)} at {off[worst]}",
         hint="check their readings; FLOPs of another precision need a column `precision`",
     )
 

@@ -225,20 +225,22 @@ def measure_energy(
     passport = _find_energy_passport(Passports(results), device, description, name)
     with open_loads(kind, int(number or 0)) as loads:
         points, missing = measure_loads(loads, meters, on_progress=on_progress)
+    how = f"{meters.available[0].name}, {meters.available[0].scope}"
     try:
-        models = fit_energy(
-            points,
-            device=device,
-            how=f"{meters.available[0].name}, {meters.available[0].scope}",
-            measured_at=collect().time,
-            power_cap_w=gpu.power_limit_w if gpu else None,
-        )
+        models = fit_energy(points, device=device, how=how, measured_at=collect().time,
+                            power_cap_w=gpu.power_limit_w if gpu else None)  # fmt: skip
     except RidgelineError as error:
-        path = results / POINTS_FILE
-        atomic_write_text(path, to_json([to_dict(point) for point in points]))
-        why = "; ".join([error.hint, *(f"{m.what}: {m.reason}" for m in missing)])
-        raise RidgelineError(error.problem, hint=f"{why}; what was measured is in {path}") from None
+        raise _keep_points(error, points, missing, results / POINTS_FILE) from None
     return _store_energy(Passports(results), passport, models)
+
+
+def _keep_points(
+    error: RidgelineError, points: Sequence[EnergyPoint], missing: Sequence[Missing], path: Path
+) -> RidgelineError:
+    """Store what was measured; the error with the file, and with what could not be measured."""
+    atomic_write_text(path, to_json([to_dict(point) for point in points]))
+    why = "; ".join([error.hint, *(f"{one.what}: {one.reason}" for one in missing)])
+    return RidgelineError(error.problem, hint=f"{why}; what was measured is in {path}")
 
 
 def _find_energy_passport(
