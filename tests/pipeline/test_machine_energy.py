@@ -217,9 +217,12 @@ def test_a_file_becomes_a_passport_of_its_own(tmp_path: Path) -> None:
 
 def test_a_second_fit_replaces_the_first_and_keeps_it(here: Path) -> None:
     first = import_energy(PAGODA, here, name="box").passport
+    fewer = here / "fewer.csv"
+    fewer.write_text("".join(PAGODA.read_text().splitlines(keepends=True)[:-1]))
 
-    second = import_energy(PAGODA, here, name="box").passport
+    second = import_energy(fewer, here, name="box").passport
 
     assert (first.energy[0].device, len(second.energy)) == ("cpu", 1)
+    assert second.energy[0].how == "figures of fewer.csv"
     (earlier,) = (here / "machines" / "earlier").glob("*.json")
     assert Passports(here).read(str(earlier)).energy == first.energy
