@@ -91,9 +91,9 @@ class EnergyRoofline:
 
     def cap_flops_per_s(self, intensity: float) -> float:
         """The rate at which the power cap is reached: the ceiling that it sets."""
-        if self.power_cap_w is None:
-            return inf
-        return (self.power_cap_w - self.constant_power_w) / self.j_of_flop(intensity)
+        above_w = (self.power_cap_w or inf) - self.constant_power_w
+        each_j = self.j_of_flop(intensity)
+        return above_w / each_j if above_w > 0 and each_j else inf  # else the fit denies the cap
 
     def attainable_flops_per_s(self, intensity: float) -> float:
         """The time roofline, with the ceiling of the power cap."""
@@ -164,11 +164,10 @@ def choose_model(passport: Passport, device: str, clock_hz: float | None) -> Ene
 # ---------------------------------------------------------------- the points of runs
 
 
-def add_energies(points: pd.DataFrame, model: EnergyModel) -> pd.DataFrame:
+def add_energies(work: pd.DataFrame, model: EnergyModel) -> pd.DataFrame:
     """Points of one run with the joules of their work and their energy floors."""
     import numpy as np
 
-    work = points[points["grain"].isin(SCOPES)]
     flops_j = _price_flops(work, model)
     least = work["least_bytes"].fillna(work["dram_bytes"])
     dram_j = least * _price_of_byte(model, "dram")
@@ -178,7 +177,8 @@ def add_energies(points: pd.DataFrame, model: EnergyModel) -> pd.DataFrame:
         if level != "dram" and level in model.j_per_byte
     )
     power_w, cap_w = model.constant_power_w.value, model.power_cap_w
-    cap_s = (flops_j + dram_j) / (cap_w - power_w) if cap_w else np.nan * flops_j
+    above_w = (cap_w or 0.0) - power_w
+    cap_s = (flops_j + dram_j) / above_w if above_w > 0 else np.nan * flops_j
     least_s = np.fmax(work["floor_s"], cap_s)
     bytes_j = dram_j + cached_j
     constant_j = power_w * work["time_s"]
@@ -219,14 +219,17 @@ def find_energies(
     """Energies of all runs that have joules, measured or modelled; `models` are by run."""
     import pandas as pd
 
+    scoped = points[points["grain"].isin(SCOPES)]
+    by_run = {str(run_id): table for run_id, table in scoped.groupby("run_id", sort=False)}
     tables = []
     for run in runs.to_dict("records"):
-        mine = points[points["run_id"].eq(run["run_id"])]
-        model = models.get(str(run["run_id"]))
+        mine, model = by_run.get(str(run["run_id"])), models.get(str(run["run_id"]))
+        step_j = run.get("energy_j_per_step")
+        if mine is None or (model is None and not (step_j and step_j == step_j)):
+            continue
         is_step = mine["grain"].eq("step")
         mine = mine[is_step] if model is None else add_energies(mine, model)
-        samples = run["images_processed"] / run["measured_iters"]
-        tables.append(_add_joules(mine, run.get("energy_j_per_step"), samples))
+        tables.append(_add_joules(mine, step_j, run["images_processed"] / run["measured_iters"]))
     known = [table for table in tables if len(table)]
     if not known:
         return pd.DataFrame(columns=list(COLUMNS))
