@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.report.hand_study import layer_row, phase_row, run_row, step_row
 
+from ridgeline.findings import describe_joules
 from ridgeline.machine.passport import Coefficient, EnergyModel, EnergyPoint, Passport
 from ridgeline.roofline.energy import (
     EnergyRoofline,
@@ -285,3 +286,40 @@ def test_no_floor_is_above_the_joules_of_the_same_model(
 
     assert step["energy_floor_j"] <= step["modelled_j"] * (1 + 1e-9)
     assert step["energy_floor_j"] >= work_j * (1 - 1e-9)
+
+
+# ---------------------------------------------------------------- findings
+
+PRICES = {"fp32": 10e-12, "fp16": 1e-12, "fp8": 0.5e-12}
+
+
+def measured(constant: float, moved: float, flops: float, **changes: Any) -> dict[str, Any]:
+    shares = {"constant_share": constant, "bytes_share": moved, "flops_share": flops}
+    step = {"precision": "fp32", "time_s": 0.02, "floor_s": 0.01, "power_w": 300.0}
+    return {**step, **shares, **changes}
+
+
+@pytest.mark.parametrize(
+    ("step", "finding"),
+    [
+        (measured(0.62, 0.1, 0.2),
+         "62.0 % of the joules are constant power: a larger batch, or whatever brings the step to"
+         " its floor of time, saves up to 31.0 % of them all"),
+        (measured(0.62, 0.1, 0.2, floor_s=0.0199),
+         "62.0 % of the joules are constant power, and the step is near its floor of time"),
+        (measured(0.2, 0.5, 0.2),
+         "50.0 % of the joules move bytes: fused operators, memory that is kept or operands of half"
+         " the size save up to that"),
+        (measured(0.2, 0.1, 0.6),
+         "60.0 % of the joules are FLOPs: one of fp16 costs 1.00 pJ, 10 times less than of fp32"),
+        (measured(0.2, 0.1, 0.6, precision="fp16"),
+         "60.0 % of the joules are FLOPs: only less work saves them"),
+        (measured(0.3, 0.3, 0.3), ""),
+        (measured(nan, nan, nan), ""),
+        (measured(0.1, 0.1, 0.1, power_w=900.0),
+         "900 W are more than the power cap of 700 W allows: likely a wrong reading, measure it"
+         " again"),
+    ],
+)  # fmt: skip
+def test_what_most_joules_of_a_step_are_for(step: dict[str, Any], finding: str) -> None:
+    assert describe_joules(step, PRICES, 700.0) == finding
