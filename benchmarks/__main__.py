@@ -26,6 +26,7 @@ NAMES = (  # in the order of a whole run: what is quick and says most comes firs
     "onnx_scale",
     "onnx_exports",
     "pagoda",
+    "conv_a100",
     "training_products",
     "torchvision_ops",
     "timm_sweep",

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from benchmarks.report import Report, Table
 from ridgeline.machine.ceilings_cpu import DRAM_FACTOR
@@ -20,7 +21,6 @@ from ridgeline.machine.cpu_kernels import (
     build_kernels,
     choose_cpus,
     choose_kernels,
-    identify_processor,
 )
 from ridgeline.machine.sampling import in_rounds
 from ridgeline.machine.system import SystemIO
@@ -51,9 +51,8 @@ def run() -> Report:
         missing = "likwid-bench is not installed (Debian: `apt-get install likwid`): not compared."
         return Report(title=TITLE, summary=[missing], tables=[])
     cpus = choose_cpus()
-    found = cases(
-        share_caches(read_caches(SystemIO(), cpus[0]), cpus), set(identify_processor().split())
-    )
+    flags = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
+    found = cases(share_caches(read_caches(SystemIO(), cpus[0]), cpus), flags)
     size_bytes = max(case.size_bytes for case in found)
     load_before = os.getloadavg()[0]
     with Team(cpus, size_bytes) as team:

@@ -334,7 +334,7 @@ def price_of(point: EnergyPoint) -> str:
 
 
 def fit(points: list[EnergyPoint]) -> EnergyModel:
-    (model,) = fit_energy(points, device="cuda:0", how=MEASURED.name, measured_at="")
+    model = fit_energy(points, device="cuda:0", how=MEASURED.name, measured_at="")
     return model
 
 
@@ -359,7 +359,7 @@ def with_interval(one: Coefficient, unit: str) -> str:
 def network_rows(
     points: list[EnergyPoint], models: dict[str, EnergyModel]
 ) -> list[tuple[object, ...]]:
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for network in dict.fromkeys(p.label.partition(" ")[0] for p in points):
         known = [p.power_w for p in points if p.label.startswith(network)]
         off = [

@@ -18,9 +18,8 @@ from ridgeline.measure.statistics import median_interval
 from ridgeline.measure.step import Stepper, torch_settings
 from ridgeline.measure.timing import StepRecorder, time_steps, warm_up
 from ridgeline.records import WorkloadSpec
-from ridgeline.sensors.meter import Meters
 from ridgeline.sensors.meters import find_meters
-from ridgeline.sensors.sampler import DURING_TIMING_S, Sampler
+from ridgeline.sensors.sampler import DURING_TIMING_S, Meters, Sampler
 from ridgeline.settings import Settings
 from ridgeline.units import format_time
 from ridgeline.workloads import resolve
@@ -142,7 +141,7 @@ def compare(case: Case, backend_name: str) -> Compared:
     meters = find_meters(backend.kind, uuid=backend.uuid)
     bare, ours, before, after, sums = [], [], [], [], []
     with torch_settings(settings, precision):
-        warmup = warm_up(stepper.step, backend.synchronize, least=10)
+        warmup = warm_up(stepper.step, backend.synchronize)
         step_s = median(warmup.times_s[-5:])
         steps = max(LEAST_STEPS, round(BLOCK_S / step_s))
         rounds = ROUNDS[backend_name] * case.longer

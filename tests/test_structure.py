@@ -33,12 +33,12 @@ PACKAGES = [  # in import order; siblings on one line do not import each other
     ["costs"],  # formulas of shapes, for PyTorch and ONNX
     ["machine"],
     ["tracing"],  # which module runs, for all that follow
+    ["conv"],  # a step of measure runs under its algorithms
     ["count", "measure"],
     ["train"],
     ["onnx"],  # counts with the formulas of costs, exports with the processes of measure
     ["captures"],  # files of profilers, whoever made them
     ["profile"],  # of the very step that measure takes
-    ["conv"],
     ["roofline"],
     ["findings"],
     ["predict"],
@@ -55,7 +55,7 @@ MODULES = sorted(ROOT.rglob("*.py"))
 MOST_MODULES = 240  # never raise it
 MOST_WITH_ONE_IMPORTER = 40  # such a module is usually a part of its importer
 STEP_SETTINGS = ("channels_last", "cudnn_benchmark", "grad_accum_steps", "pin_memory")
-MOST_FILES_OF_A_SETTING = 5  # the aim is 4: the record, the option, its use, and one more
+MOST_FILES_OF_A_SETTING = 4  # the record, the option, its use, and one more
 PRIVATE_WORDS = (  # a reader would not search for these; docs/glossary.md has the words to use
     "told", "untold", "asked", "wanted", "given", "said", "piece", "pieces", "grain", "room",
     "beside", "alive", "mend", "hear", "somebody",

@@ -28,8 +28,8 @@ MODULE, DEVICE = "Jetson AGX Orin 64GB", "cuda:0"
 
 
 def main() -> None:
-    (model,) = fit_energy(read_energy_points(TABLE), device=DEVICE, how=TABLE.name,
-                          measured_at="", provenance="imported")  # fmt: skip
+    model = fit_energy(read_energy_points(TABLE), device=DEVICE, how=TABLE.name,
+                       measured_at="", provenance="imported")  # fmt: skip
     view = make_view(model)
     figures: dict[str, Callable[[MachineView], Drawing | None]] = {
         "energy": draw_arch, "power": draw_power,

@@ -13,10 +13,12 @@ A map of the package, in the order data flows:
     onnx         ONNX files: counted, exported with a check, compared with PyTorch
     machine      what a machine is and can do: description, doctor, ceilings, passports
     measure      what a model does: time, energy and memory of its steps; real training
+    conv         convolutions under every algorithm
     profile      what the hardware did: counters read here, captures made elsewhere
     roofline     work under roofs: floors, bounds, efficiencies, headrooms, findings
     report       tables, figures, the page and report.md from what is stored
     pipeline     the main job: all of it, from a model to a report
+    sweep        experiment matrices, in stages, here or on Slurm
     api          the functions below
     cli          one module per command
 """
@@ -41,15 +43,17 @@ from ridgeline.records import Cost
 from ridgeline.version import __version__
 
 if TYPE_CHECKING:
-    from ridgeline.api import count, measure, profile, report, roofline
+    from ridgeline.api import conv, count, measure, profile, report, roofline, sweep
 else:  # the room and its main function share a name: the room itself is made callable
-    from ridgeline import count, measure, profile, report, roofline
+    from ridgeline import conv, count, measure, profile, report, roofline, sweep
 
+    make_callable(conv, api.conv)
     make_callable(count, api.count)
     make_callable(measure, api.measure)
     make_callable(profile, api.profile)
     make_callable(report, api.report)
     make_callable(roofline, api.roofline)
+    make_callable(sweep, api.sweep)
 
 __all__ = [
     "Cost",
@@ -57,6 +61,7 @@ __all__ = [
     "__version__",
     "analyze",
     "compare",
+    "conv",
     "count",
     "export",
     "formula",
@@ -69,4 +74,5 @@ __all__ = [
     "profile_step",
     "report",
     "roofline",
+    "sweep",
 ]

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from ridgeline.pipeline.analyze import AnalyzeResult
     from ridgeline.profile.storage import ProfileResult
     from ridgeline.report.comparison import Comparison
+    from ridgeline.report.convolutions import Convolutions
     from ridgeline.report.study import Study
+    from ridgeline.sweep.status import StageStatus
 
 CostFunction = Callable[[Any], Any]  # OpCall → Cost or Work
 InputSize = int | Sequence[int] | None
@@ -151,15 +153,18 @@ def profile(
     stored in `results`. `settings` are those of `measure`. A step of your own program is counted by
     `ridgeline profile -- python …`, with `ridgeline.profile_step()` around it.
     """
-    from ridgeline.pipeline.count_models import count_missing
-    from ridgeline.profile.storage import profile_named
+    from ridgeline.pipeline.cases import Selection
+    from ridgeline.pipeline.profile import profile_one
 
-    folder = ResultsFolder(Path(results))
     chosen = _settings("profile", {"backend": "cuda", "energy": False, **settings})
-    spec = workload_spec(str(model), batch_size, input_size, seq_len, config, mode=mode)
-    profiled = profile_named(spec, chosen, folder, {"tier": tier, "level": level, "tool": tool})
-    _, problems = count_missing(folder, [profiled.of_run], with_files=True)
-    return replace(profiled, problems=tuple(problems))
+    size = (input_size,) if isinstance(input_size, int) else input_size
+    selection = Selection(
+        models=(str(model),), settings=(chosen,), batch_sizes=(batch_size,), mode=mode,
+        input_size=None if size is None else tuple(size), seq_len=seq_len,
+        config=dict(config or {}),
+    )  # fmt: skip
+    options = {"tier": tier, "level": level, "tool": tool}
+    return profile_one(selection, ResultsFolder(Path(results)), options)
 
 
 def profile_step() -> AbstractContextManager[None]:
@@ -188,44 +193,107 @@ def report(
     title: str | None = None, notebook: bool = False,
 ) -> Path:  # fmt: skip
     """Write the page, report.md, figures and tables of a results folder; the page's path."""
-    from ridgeline.pipeline.outputs import Outputs, write_figures, write_points, write_report
+    from ridgeline.pipeline.outputs import write_points, write_report
 
-    study, outputs = roofline(results, runs=runs), Outputs()
-    write_points(study, outputs)
-    write_figures(study, outputs)
+    study = roofline(results, runs=runs)
+    outputs = write_points(study)
     write_report(study, outputs, title=title, notebook=notebook)
     assert outputs.page is not None
     return outputs.page
 
 
 def compare(
-    a: str, b: str, results: str | Path = "results", *, layers: bool | None = None
-) -> Comparison:
+    a: str, b: str, results: str | Path = "results", *, layers: bool | None = None,
+    sweep: str | None = None,
+) -> Comparison:  # fmt: skip
     """Two runs, labels, models, commits or folders, with intervals and a test.
 
-    `a` and `b` are what `ridgeline compare` takes.
+    `a` and `b` are what `ridgeline compare` takes; of a `sweep`, two values of a setting:
+    `"precision=fp32"` and `"precision=amp"`.
     """
     from ridgeline.report.compare import compare as compare_sides
+    from ridgeline.report.compare import compare_values
 
+    if sweep is not None:
+        return compare_values(sweep, a, b, results=Path(results), layers=layers)
     return compare_sides(a, b, results=Path(results), layers=layers)
 
 
+def sweep(
+    matrix: Mapping[str, Any] | str | Path, *, results: str | Path = "results",
+    stage: str | None = None, executor: str = "local", parallel: int = 1,
+    retry_failed: bool = False,
+) -> list[StageStatus]:  # fmt: skip
+    """Run every combination of a matrix, stage by stage; how far each stage is then.
+
+    `matrix` is a dictionary with the keys of a sweep's YAML file and perhaps a `name`; or such a
+    file, a stored sweep or a ready matrix. What is done already is not run again.
+    """
+    from ridgeline.sweep.run import open_sweep, run_sweep
+
+    opened = open_sweep(matrix, ResultsFolder(Path(results)))
+    return run_sweep(
+        opened, stage=stage, executor=executor, parallel=parallel, retry_failed=retry_failed
+    )
+
+
 def import_capture(
-    *files: str | Path, label: str | None = None, results: str | Path | None = None
+    *files: str | Path,
+    label: str | None = None,
+    results: str | Path | None = None,
+    device: str | None = None,
 ) -> list[Capture]:
     """Read captures of profilers: Nsight Compute's tables, text and reports, traces, nsys tables.
 
     Files that tell different things of the same kernels are one capture. With `results`, each is
-    also stored there, under `label`. A capture has its kernels as a table, and `warnings`.
+    also stored there, under `label`. `device` is that of files that do not name one. A capture has
+    its kernels as a table, and `warnings`.
     """
     from ridgeline.captures import read_captures
     from ridgeline.captures.capture import store_capture
 
-    captures = read_captures([Path(file) for file in files])
+    captures = read_captures([Path(file) for file in files], device=device)
     if results is not None:
         for capture in captures:
             store_capture(ResultsFolder(Path(results)), capture, label=label)
     return captures
+
+
+@_errors_name_arguments()
+def conv(
+    models: str | Sequence[str] = (), *, shapes: Sequence[Sequence[int]] = (),
+    batch_size: int | Sequence[int] = 1,
+    input_size: int | Sequence[int | Sequence[int]] | None = None,
+    algorithm: str | Sequence[str] = "all", mode: str = "infer", layers: str = "",
+    engines: bool = False, network: bool = True, again: bool = False,
+    results: str | Path = "results", **settings: Any,
+) -> Convolutions:  # fmt: skip
+    """Measure convolutions under every algorithm, verified against float64, and whole models.
+
+    A shape is n, c, h, w, k, r, s and, as far as they are given, stride, padding, dilation and
+    groups. `input_size` is one size or several: 224, or [64, 224], or [(3, 64, 64)]. What is stored
+    in `results` is not measured again, unless `again`. The answer has tables: `rows`, `losses`,
+    `totals` and `networks`. `settings` are those of `measure`.
+    """
+    from ridgeline.pipeline.convolutions import ConvSelection, ConvStudy, shape_from_numbers
+
+    sizes = [input_size] if input_size is None or isinstance(input_size, int) else input_size
+    study = ConvStudy(results=ResultsFolder(Path(results)), selection=ConvSelection(
+        models=(models,) if isinstance(models, str) else tuple(models),
+        shapes=tuple(shape_from_numbers(numbers) for numbers in shapes),
+        batch_sizes=(batch_size,) if isinstance(batch_size, int) else tuple(batch_size),
+        input_sizes=tuple(
+            (size,) if isinstance(size, int) else None if size is None else tuple(size)
+            for size in sizes
+        ),
+        algorithms=(algorithm,) if isinstance(algorithm, str) else tuple(algorithm),
+        mode=mode, settings=_settings("conv", settings), layers=layers, engines=engines,
+        in_network=network, again=again,
+    ))  # fmt: skip
+    study.prepare()
+    study.run()
+    study.check_possible()
+    return study.answer()
 
 
 def _settings(function: str, options: Mapping[str, Any]) -> Settings:

@@ -8,9 +8,9 @@ try is a list of rules per bound: each says when it applies, and leaves out what
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ridgeline.roofline.points import MeasuredStep
 from ridgeline.roofline.roofs import Roofs
 from ridgeline.units import format_percent, format_ratio, format_time, si
 
@@ -46,26 +46,9 @@ COLUMNS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """How a run was made: what has been tried already need not be advised."""
-
-    precision: str
-    is_compiled: bool = False
-    is_channels_last: bool = False
-    is_tuned: bool = False  # cuDNN may try its algorithms
-    batch_size: int | None = None
-    step_time_s: float = 0.0
-    kernel_time_s: float | None = None
-    kernel_launches: int | None = None
-    layer_sum_s: float | None = None
-    system_s: float | None = None  # of a step: what the operating system took, on all cores
-    cores: float = 1.0  # that were at work
-
-
 def find_rows(
     points: Sequence[Mapping[str, Any]],
-    setting: Setting,
+    run: MeasuredStep,
     roofs: Roofs,
     *,
     most: int = MOST,
@@ -84,11 +67,11 @@ def find_rows(
         known = {**point, "product_sides": sides.get(point["layer"], "")}  # which only a count has
         best.setdefault((point["layer"], point["phase"]), known)
     largest = sorted(best.values(), key=_order_by_headroom)[:most]
-    rows = [_make_row(point, setting, roofs, executed or {}) for point in largest]
+    rows = [_make_row(point, run, roofs, executed or {}) for point in largest]
     step = next((point for point in points if point["grain"] == "step"), None)
-    if step is not None and setting.step_time_s:
-        of_step = (_find_waiting(setting), _find_system_time(setting))
-        rows += [_make_step_row(step, setting, **row) for row in of_step if row is not None]
+    if step is not None and run.step_time_s:
+        of_step = (_find_waiting(run), _find_system_time(run))
+        rows += [_make_step_row(step, run, **row) for row in of_step if row is not None]
     return sorted(rows, key=_order_by_headroom)[:most]
 
 
@@ -97,37 +80,37 @@ def _order_by_headroom(row: Mapping[str, Any]) -> float:
 
 
 def _make_row(
-    point: Mapping[str, Any], setting: Setting, roofs: Roofs, executed: Mapping[str, str]
+    point: Mapping[str, Any], run: MeasuredStep, roofs: Roofs, executed: Mapping[str, str]
 ) -> dict[str, Any]:
     name = point["layer"] or point["phase"]
     why = f"; it {executed[name]}" if name in executed else ""
-    whole_s = max(setting.step_time_s, setting.layer_sum_s or 0.0)
+    whole_s = max(run.step_time_s, run.layer_sum_s or 0.0)
     return {
         **{key: point[key] for key in COLUMNS if key in point},
         "layer": name,
         "share": point["headroom_s"] / whole_s if whole_s else float("nan"),
-        "meaning": describe_point(point) + why + describe_doubt(setting),
-        "advice": advise(point, setting, roofs),
+        "meaning": describe_point(point) + why + describe_doubt(run),
+        "advice": advise(point, run, roofs),
     }
 
 
 def _make_step_row(
-    step: Mapping[str, Any], setting: Setting, *, time_s: float, **more: Any
+    step: Mapping[str, Any], run: MeasuredStep, *, time_s: float, **more: Any
 ) -> dict[str, Any]:
     """A finding about the step as a whole: all of the time could be saved."""
     known = {key: step[key] for key in COLUMNS if key in step}
     times = {"time_s": time_s, "floor_s": 0.0, "efficiency": 0.0, "headroom_s": time_s}
-    return {**known, **times, "share": time_s / setting.step_time_s, **more}
+    return {**known, **times, "share": time_s / run.step_time_s, **more}
 
 
-def _find_waiting(setting: Setting) -> dict[str, Any] | None:
+def _find_waiting(run: MeasuredStep) -> dict[str, Any] | None:
     """The part of a step in which a GPU waits for its host."""
-    if setting.kernel_time_s is None:
+    if run.kernel_time_s is None:
         return None
-    idle_s = setting.step_time_s - setting.kernel_time_s
-    if idle_s < IDLE * setting.step_time_s:
+    idle_s = run.step_time_s - run.kernel_time_s
+    if idle_s < IDLE * run.step_time_s:
         return None
-    launches = setting.kernel_launches
+    launches = run.kernel_launches
     count = f"{launches} kernels" if launches else "its kernels"
     return {
         "layer": HOST,
@@ -136,14 +119,14 @@ def _find_waiting(setting: Setting) -> dict[str, Any] | None:
         "time_s": idle_s,
         "meaning": f"for {format_time(idle_s)} of each step the GPU waits for the host, which"
         f" launches {count}",
-        "advice": _advise_launches(setting, is_cuda=True),
+        "advice": _advise_launches(run, is_cuda=True),
     }
 
 
-def _find_system_time(setting: Setting) -> dict[str, Any] | None:
+def _find_system_time(run: MeasuredStep) -> dict[str, Any] | None:
     """The part of a step that the operating system takes, mostly to hand out memory."""
-    taken_s = (setting.system_s or 0.0) / max(setting.cores, 1.0)
-    if not taken_s or taken_s < IDLE * setting.step_time_s:
+    taken_s = (run.system_s or 0.0) / max(run.cores, 1.0)
+    if not taken_s or taken_s < IDLE * run.step_time_s:
         return None
     return {
         "layer": SYSTEM,
@@ -152,7 +135,7 @@ def _find_system_time(setting: Setting) -> dict[str, Any] | None:
         "time_s": taken_s,
         "meaning": f"for about {format_time(taken_s)} of each step the operating system is at work,"
         f" mostly handing out memory that the C library has given back; {OVERLAPS}",
-        "advice": ("" if setting.batch_size == 1 else "a smaller batch, or ")
+        "advice": ("" if run.batch_size == 1 else "a smaller batch, or ")
         + "let the C library keep its memory: MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1"
         " MALLOC_TOP_PAD_=268435456 in the environment of the process (glibc)",
     }
@@ -223,11 +206,11 @@ def _describe_cheaper(precision: str, prices: Mapping[str, float]) -> str:
     )
 
 
-def describe_doubt(setting: Setting) -> str:
+def describe_doubt(run: MeasuredStep) -> str:
     """A caution for layers that do not add up to their step, or to its kernels."""
-    if setting.layer_sum_s is None:
+    if run.layer_sum_s is None:
         return ""
-    reason = doubt_layers(setting.layer_sum_s, setting.step_time_s, setting.kernel_time_s)
+    reason = doubt_layers(run.layer_sum_s, run.step_time_s, run.kernel_time_s)
     return f" (with caution: {reason})" if reason else ""
 
 
@@ -267,33 +250,33 @@ def describe_point(point: Mapping[str, Any]) -> str:
 # ---------------------------------------------------------------- what to try
 
 
-def advise(point: Mapping[str, Any], setting: Setting, roofs: Roofs) -> str:
+def advise(point: Mapping[str, Any], run: MeasuredStep, roofs: Roofs) -> str:
     """What to try for a work item, given what bounds it and what was tried."""
     efficiency, bound = point.get("efficiency"), point.get("bound")
     if efficiency is not None and efficiency > GOOD:
-        return _advise_less_work(point, setting, roofs)
+        return _advise_less_work(point, run, roofs)
     if point.get("layer") == OPTIMIZER:
         return "a fused optimizer (torch's fused=True), which updates all weights in a few kernels"
-    side = _find_unaligned_side(point, setting, roofs)
+    side = _find_unaligned_side(point, run, roofs)
     if side is not None:
-        return _advise_padding(side, setting)
+        return _advise_padding(side, run)
     if not isinstance(bound, str):
         return "find out what it does: no operator with known work belongs to it"
     is_cuda = roofs.device.startswith("cuda")
     if bound == "launch":
-        return _advise_launches(setting, is_cuda=is_cuda)
+        return _advise_launches(run, is_cuda=is_cuda)
     if bound == "compute":
-        return _advise_compute(point, setting, roofs, is_cuda=is_cuda)
-    return _advise_memory(point, setting, is_cuda=is_cuda)
+        return _advise_compute(point, run, roofs, is_cuda=is_cuda)
+    return _advise_memory(point, run, is_cuda=is_cuda)
 
 
-def _find_unaligned_side(point: Mapping[str, Any], setting: Setting, roofs: Roofs) -> int | None:
+def _find_unaligned_side(point: Mapping[str, Any], run: MeasuredStep, roofs: Roofs) -> int | None:
     """The longest side of a product on tensor cores that makes libraries take a slow kernel.
 
     Only of a product that is far below its roof. A compiler pads by itself.
     """
-    aligned, efficiency = ALIGNED.get(setting.precision), point.get("efficiency")
-    if not roofs.device.startswith("cuda") or aligned is None or setting.is_compiled:
+    aligned, efficiency = ALIGNED.get(run.precision), point.get("efficiency")
+    if not roofs.device.startswith("cuda") or aligned is None or run.is_compiled:
         return None
     if efficiency is None or not efficiency < FAR:
         return None
@@ -302,36 +285,36 @@ def _find_unaligned_side(point: Mapping[str, Any], setting: Setting, roofs: Roof
     return max((s for s in sides if s >= WIDE_SIDE and s % aligned), default=None)
 
 
-def _advise_padding(side: int, setting: Setting) -> str:
+def _advise_padding(side: int, run: MeasuredStep) -> str:
     padded = -(-side // PADDED) * PADDED
     return (
         f"pad its side of {side} to {padded}, a multiple of {PADDED}: for what is no multiple of"
-        f" {ALIGNED[setting.precision]} the library takes slow kernels; --compile-mode default pads"
+        f" {ALIGNED[run.precision]} the library takes slow kernels; --compile-mode default pads"
         " by itself"
     )
 
 
 def _advise_compute(
-    point: Mapping[str, Any], setting: Setting, roofs: Roofs, *, is_cuda: bool
+    point: Mapping[str, Any], run: MeasuredStep, roofs: Roofs, *, is_cuda: bool
 ) -> str:
     is_conv = _is_convolution(point)
-    has_other_layout = is_conv and not setting.is_channels_last
+    has_other_layout = is_conv and not run.is_channels_last
     if is_cuda:
         tensor_cores = (
             f"use tensor cores: --precision tf32 or --precision amp{_describe_gain(point, roofs)}"
         )
         rules = {
-            tensor_cores: setting.precision == "fp32" and _has_tensor_cores(roofs),
+            tensor_cores: run.precision == "fp32" and _has_tensor_cores(roofs),
             "--channels-last gives convolutions faster kernels": has_other_layout,
-            "--cudnn-benchmark lets cuDNN choose by trying": is_conv and not setting.is_tuned,
+            "--cudnn-benchmark lets cuDNN choose by trying": is_conv and not run.is_tuned,
         }
         larger = {"a larger batch fills more of the GPU": (point.get("floor_s") or 0.0) < SHORT_S}
         tuned = "--compile-mode max-autotune, which tries other kernels"
-        last = "another shape of the layer" if setting.is_compiled else tuned
+        last = "another shape of the layer" if run.is_compiled else tuned
         return _join_tries(rules | larger, last)
     rules = {
         "--channels-last often suits convolutions on a CPU": has_other_layout,
-        "--compile-mode default merges what surrounds it": not setting.is_compiled,
+        "--compile-mode default merges what surrounds it": not run.is_compiled,
     }
     return _join_tries(rules, "another batch size: compare a few by --batch-size")
 
@@ -342,14 +325,14 @@ def _is_convolution(point: Mapping[str, Any]) -> bool:
     return "conv" in kind.lower() and kind != "Conv1D"
 
 
-def _advise_memory(point: Mapping[str, Any], setting: Setting, *, is_cuda: bool) -> str:
+def _advise_memory(point: Mapping[str, Any], run: MeasuredStep, *, is_cuda: bool) -> str:
     kind = str(point.get("kind", "")).lower()
     is_of_images = _is_convolution(point) or any(one in kind for one in IMAGE_LAYERS)
     rules = {
         "--channels-last, which spares convolutions and their neighbours copies": is_of_images
-        and not setting.is_channels_last,
-        "fuse it with its neighbours: --compile-mode default": not setting.is_compiled,
-        "halve its bytes: --precision amp": is_cuda and setting.precision not in LOW_PRECISIONS,
+        and not run.is_channels_last,
+        "fuse it with its neighbours: --compile-mode default": not run.is_compiled,
+        "halve its bytes: --precision amp": is_cuda and run.precision not in LOW_PRECISIONS,
     }
     return _join_tries(
         rules, "smaller activations: a smaller input, or recomputation instead of storing"
@@ -361,16 +344,16 @@ def _join_tries(rules: Mapping[str, bool], last: str) -> str:
     return "; ".join(text for text, applies in rules.items() if applies) or last
 
 
-def _advise_launches(setting: Setting, *, is_cuda: bool) -> str:
+def _advise_launches(run: MeasuredStep, *, is_cuda: bool) -> str:
     graph = "--compile-mode reduce-overhead, which replays the step as one graph"
     compiler = graph if is_cuda else "--compile-mode default"
-    tries = ["a larger batch", *([] if setting.is_compiled else [compiler])]
+    tries = ["a larger batch", *([] if run.is_compiled else [compiler])]
     return f"give each {'launch' if is_cuda else 'operator'} more to do: {', or '.join(tries)}"
 
 
-def _advise_less_work(point: Mapping[str, Any], setting: Setting, roofs: Roofs) -> str:
+def _advise_less_work(point: Mapping[str, Any], run: MeasuredStep, roofs: Roofs) -> str:
     """For work that is near its roof: only less work, or a higher roof, helps."""
-    if point.get("bound") == "compute" and setting.precision == "fp32":
+    if point.get("bound") == "compute" and run.precision == "fp32":
         if _has_tensor_cores(roofs):
             gain = _describe_gain(point, roofs)
             return f"it is near its roof; a higher one: --precision tf32 or --precision amp{gain}"

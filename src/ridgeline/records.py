@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from math import prod
+from statistics import median
 from typing import Any, TypeVar
 
 from ridgeline.serialize import (
@@ -234,7 +236,97 @@ class TrainRequest:
     resumed: str | None = None
 
 
-Request = RunRequest | ProfileRequest | CountRequest | CaptureRequest | TrainRequest
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvShape:
+    """A 2-D convolution: the sizes of input and weight, and how the window moves."""
+
+    n: Whole  # samples
+    c: Whole  # channels in
+    h: Whole
+    w: Whole
+    k: Whole  # channels out
+    r: Whole  # height of the kernel
+    s: Whole
+    stride: tuple[Whole, Whole] = (1, 1)
+    padding: tuple[Index, Index] = (0, 0)
+    dilation: tuple[Whole, Whole] = (1, 1)
+    groups: Whole = 1
+
+    @property
+    def input_shape(self) -> tuple[int, int, int, int]:
+        return self.n, self.c, self.h, self.w
+
+    @property
+    def weight_shape(self) -> tuple[int, int, int, int]:
+        return self.k, self.c // self.groups, self.r, self.s
+
+    @property
+    def output_shape(self) -> tuple[int, int, int, int]:
+        """Without a position where the window, dilated, is larger than the padded input."""
+        sizes = zip(
+            (self.h, self.w), (self.r, self.s), self.stride, self.padding, self.dilation,
+            strict=True,
+        )  # fmt: skip
+        p, q = ((size + 2 * pad - gap * (side - 1) - 1) // step + 1
+                for size, side, step, pad, gap in sizes)  # fmt: skip
+        return self.n, self.k, p, q
+
+    @property
+    def macs(self) -> int:
+        """What the mathematics needs; padding counts as data."""
+        n, k, p, q = self.output_shape
+        return n * k * p * q * self.c // self.groups * self.r * self.s
+
+    @property
+    def elements(self) -> int:
+        """Of input, weight and output together: each is moved at least once."""
+        shapes = (self.input_shape, self.weight_shape, self.output_shape)
+        return sum(prod(shape) for shape in shapes)
+
+    def __str__(self) -> str:
+        """`1x64x56x56 to 64, 3x3, padding 1`: what is not usual is named."""
+        parts = [f"{self.n}x{self.c}x{self.h}x{self.w} to {self.k}", f"{self.r}x{self.s}"]
+        for name, pair, usual in (("stride", self.stride, 1), ("padding", self.padding, 0),
+                                  ("dilation", self.dilation, 1)):  # fmt: skip
+            if pair != (usual, usual):
+                sides = dict.fromkeys(map(str, pair))
+                parts.append(f"{name} {'x'.join(sides) if len(sides) > 1 else pair[0]}")
+        return ", ".join([*parts, *([f"groups {self.groups}"] if self.groups > 1 else [])])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvRequest:
+    """One pass of a convolution, to be measured under several algorithms."""
+
+    command: str = "conv"
+    shape: ConvShape
+    phase: str = "forward"  # or "input-grad", "weight-grad"
+    precision: str = "fp32"
+    layout: str = "nchw"  # or "nhwc"
+    backend: str = "auto"
+    device: int = 0
+    algorithms: tuple[str, ...] = ()
+    engines: bool = False  # also the plans of cuDNN's graph interface
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvNetworkRequest(WorkloadSpec):
+    """A network whose convolutions are to be found."""
+
+    command: str = "conv"
+    precision: str = "fp32"
+    layout: str = "nchw"  # or "nhwc"
+    backend: str = "auto"
+
+    @property
+    def workload(self) -> WorkloadSpec:
+        return _part_of(self, WorkloadSpec)
+
+
+Request = (
+    RunRequest | ProfileRequest | CountRequest | CaptureRequest | TrainRequest | ConvRequest
+    | ConvNetworkRequest
+)  # fmt: skip
 
 # ---------------------------------------------------------------- results
 
@@ -584,3 +676,68 @@ class TrainSummary:
 
 
 Result = RunResult | Failure | CountSummary | ProfileSummary | TrainSummary
+
+
+# ---------------------------------------------------------------- convolutions
+
+# What came of an algorithm on a shape. Only what is RANKED takes part in a comparison.
+RANKED, REFUSED, WRONG, OTHER_PRECISION, FAILED = (
+    "ok", "refused", "wrong", "other precision", "failed",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlgorithmResult:
+    """One algorithm on one pass of a convolution."""
+
+    algorithm: Name
+    status: str = RANKED
+    reason: str = ""  # why it is not ranked
+    samples_s: tuple[float, ...] = ()  # of a call, with inputs that no cache holds
+    warm_samples_s: tuple[float, ...] = ()  # with the same input again and again
+    clock: str = ""  # how time was taken
+    workspace_bytes: Index | None = None  # beside input, weight and output
+    rel_error: NotNegative | None = None  # norm of the difference to float64 over its norm
+    bound: NotNegative | None = None  # on the error
+    precision_computed: str = ""  # as the error shows
+    kernels: tuple[str, ...] = ()  # kernels of a GPU, operators of PyTorch on a CPU
+    implementation: str = ""  # as the library calls it: of oneDNN, or a plan of cuDNN
+    flops_executed: Index | None = None
+    flops_source: str = ""  # "static": by the algorithm's formula; "counter"
+
+    @property
+    def time_s(self) -> float | None:
+        return median(self.samples_s) if self.samples_s else None
+
+    @property
+    def warm_time_s(self) -> float | None:
+        return median(self.warm_samples_s) if self.warm_samples_s else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvResult:
+    """One pass of a convolution under several algorithms."""
+
+    backend: str
+    device_name: str
+    threads: Index | None = None
+    timings: tuple[AlgorithmResult, ...] = ()
+    conditions: RunConditions = field(default_factory=RunConditions)
+    problems: tuple[str, ...] = ()  # what could not be measured: counters, plans
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvLayer:
+    """A convolution of a network."""
+
+    layer: str  # its path
+    shape: ConvShape | None = None  # None: not one that is measured
+    uses: Whole = 1  # calls in a step
+    reason: str = ""  # why it is not measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvNetwork:
+    """The convolutions of a network, in the order of their first calls."""
+
+    layers: tuple[ConvLayer, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ridgeline.errors import RidgelineError
@@ -14,6 +14,10 @@ MODES = ("infer", "train")
 PRECISIONS = ("fp32", "tf32", "amp", "bf16", "fp16")
 BACKENDS = ("auto", "cuda", "mps", "cpu")
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune")
+ALGORITHMS = (  # of convolutions; docs/conv.md says which device has which
+    "default", "benchmark", "direct", "gemm", "implicit gemm", "implicit precomp gemm", "fft",
+    "fft tiling", "winograd", "winograd 4x4", "winograd nonfused", "guess", "find",
+)  # fmt: skip
 DEFAULT_BATCH = 32  # of a step that is timed or profiled; a count is of one sample
 SYNTHETIC = "synthetic"  # one batch that stays on the device
 SYNTHETIC_HOST = "synthetic-host"  # one batch in host memory, copied in every step
@@ -51,7 +55,7 @@ class Settings:
     backend: str = "auto"
     device: int = 0
     precision: str = field(default="fp32", metadata=STORED)
-    warmup_iters: int | None = None  # at least so many; more until the times are steady
+    warmup_iters: int | None = None  # exactly so many; None: until the times are steady
     iters: int | None = None
     optimizer: str = field(default="sgd", metadata=STORED)
     lr: float | None = None
@@ -62,6 +66,7 @@ class Settings:
     deterministic: bool = False
     cudnn_benchmark: bool = field(default=False, metadata={WORDS: "cuDNN search"})
     compile: str | None = None  # one of COMPILE_MODES
+    algorithm: str = field(default="default", metadata={WORDS: "convolutions by {}"})
     nvtx: bool = False
     seed: int = 0
     data: str = field(default=SYNTHETIC, metadata=STORED)  # or SYNTHETIC_HOST, or a path
@@ -80,6 +85,7 @@ class Settings:
         one_of("optimizer", self.optimizer, tuple(OPTIMIZERS))
         if self.compile is not None:
             one_of("compile mode", self.compile, COMPILE_MODES)
+        one_of("algorithm", self.algorithm, ALGORITHMS)
         for name, least in LEAST.items():
             value = getattr(self, name)
             if value is not None and not least <= value < float("inf"):
@@ -102,15 +108,32 @@ class Settings:
         options = {"lr": self.lr, "momentum": self.momentum, "weight_decay": self.weight_decay}
         return {name: value for name, value in options.items() if value is not None}
 
+    @property
+    def for_counting(self) -> Settings:
+        """Those of a step whose kernels are counted: without a search, which would be counted."""
+        return replace(self, cudnn_benchmark=False, nvtx=False)
+
     def batches_in_step(self, mode: str) -> int:
         """Batches whose gradients a step gathers; inference has none to gather."""
         return self.grad_accum_steps if mode == "train" else 1
+
+    @property
+    def layout(self) -> str:
+        """Of images in memory."""
+        return "nhwc" if self.channels_last else "nchw"
 
     @property
     def is_synthetic(self) -> bool:
         return self.data in (SYNTHETIC, SYNTHETIC_HOST)
 
 
+# Fields that change a step and are columns of that name in every table of runs.
+STEP_SETTINGS = tuple(
+    f.name
+    for f in fields(Settings)
+    if f.name not in (*MEASURING, *LOADING, "backend", "precision", "optimizer", "lr", "momentum",
+                      "weight_decay", "compile", "data")
+)  # fmt: skip
 LEAST: Mapping[str, float] = {
     "device": 0, "warmup_iters": 0, "iters": 1, "lr": 0, "weight_decay": 0,
     "grad_accum_steps": 1, "seed": 0, "workers": 0, "prefetch_factor": 1, "energy_time_s": 0.1,

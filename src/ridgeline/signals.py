@@ -11,6 +11,15 @@ INTERRUPTED = 130  # the exit code of a command that Ctrl-C ended, as shells rep
 
 
 @contextmanager
+def interrupts_noted(interrupts: list[int]) -> Iterator[None]:
+    """An interrupt ends this block and is noted: what was done until then is shown next."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        interrupts.append(signal.SIGINT)
+
+
+@contextmanager
 def interrupts_later() -> Iterator[None]:
     """An interrupt waits for the end of this; what is started inside never hears of one.
 

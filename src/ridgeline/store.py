@@ -18,7 +18,7 @@ History of the schema (raise SCHEMA_VERSION when an older reader would misread a
     1  2026-11-15  run.json with asked, found and provenance; tables ops and layers; log.txt
                    (an older reader takes no notice of the tables power and copies, which therefore
                    did not raise this; of counts with fused_bytes instead of ideal_bytes it shows
-                   none of these)
+                   none of these; runs of `conv` it passes over, with a note)
 """
 
 from __future__ import annotations
@@ -42,6 +42,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
 from ridgeline.errors import RidgelineError
 from ridgeline.records import (
     CaptureRequest,
+    ConvNetwork,
+    ConvNetworkRequest,
+    ConvRequest,
+    ConvResult,
     CountRequest,
     CountSummary,
     Failure,
@@ -63,7 +67,7 @@ PARTS = ("asked", "found", "provenance")  # of run.json: request, result, where 
 DEFAULT_RESULTS = Path("results")
 IN_RESULTS = "--results DIR"  # the option that names the folder
 
-COMMANDS = ("run", "count", "profile", "import", "train")  # that store runs
+COMMANDS = ("run", "count", "profile", "import", "train", "conv")  # that store runs
 
 RequestT = TypeVar("RequestT")
 ResultT = TypeVar("ResultT")
@@ -94,6 +98,8 @@ StoredCount = StoredRun[CountRequest, CountSummary]
 StoredProfile = StoredRun[ProfileRequest, ProfileSummary]
 StoredCapture = StoredRun[CaptureRequest, ProfileSummary]
 StoredTraining = StoredRun[TrainRequest, TrainSummary]
+StoredConv = StoredRun[ConvRequest, ConvResult]
+StoredConvNetwork = StoredRun[ConvNetworkRequest, ConvNetwork]
 
 _KINDS: Mapping[str, tuple[str, type, type]] = {  # place in the index, request, result
     "run": ("runs", RunRequest, RunResult),
@@ -103,6 +109,8 @@ _KINDS: Mapping[str, tuple[str, type, type]] = {  # place in the index, request,
     "import": ("captures", CaptureRequest, ProfileSummary),
     "profile of a program": ("captures", CaptureRequest, ProfileSummary),
     "train": ("trainings", TrainRequest, TrainSummary),
+    "conv": ("convolutions", ConvRequest, ConvResult),
+    "conv of a network": ("conv_networks", ConvNetworkRequest, ConvNetwork),
 }
 _INDEX_NAMES = {(request, result): name for name, request, result in _KINDS.values()}
 
@@ -128,6 +136,8 @@ class ResultsIndex:
     profiles: tuple[StoredProfile, ...] = ()  # of a run
     captures: tuple[StoredCapture, ...] = ()  # imported, or of a program
     trainings: tuple[StoredTraining, ...] = ()
+    convolutions: tuple[StoredConv, ...] = ()  # one pass of one shape each
+    conv_networks: tuple[StoredConvNetwork, ...] = ()  # which layers have which shape
     problems: tuple[str, ...] = ()  # why others are passed over
 
 
@@ -283,6 +293,8 @@ def _kind_of(command: str, request: Mapping[str, Any], result: Mapping[str, Any]
         return "failed run"
     if command == "profile" and "program" in request:
         return "profile of a program"
+    if command == "conv" and "model" in request:
+        return "conv of a network"
     return command
 
 

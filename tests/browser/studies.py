@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from tests.roofline.hand_points import find, run_points
+from tests.roofline.hand_points import find, make_step, run_points
 
-from ridgeline.findings import Setting
 from ridgeline.machine.datasheets import find_published_roofs
 from ridgeline.machine.passport import read_passport
+from ridgeline.report.configurations import add_rates
 from ridgeline.report.executed import run_kernels
 from ridgeline.report.study import Machine, Study
 from ridgeline.report.views import metrics
@@ -112,21 +112,22 @@ def study(
             backend = machine.roofs.device.partition(":")[0]
             run = replace(run, result=replace(run.result, backend=backend))
             table = _points(run, machine, kernel_count if not runs else 0)
-            setting = Setting(precision="tf32", step_time_s=STEP_S)
-            findings.append(find(table, setting, machine.roofs))
+            step = make_step(precision="tf32", step_time_s=STEP_S)
+            findings.append(find(table, step, machine.roofs))
             runs.append((run, machine))
             points.append(table)
     table = metrics([run for run, _ in runs])
     table = table.assign(
-        env=[machine.env for _, machine in runs], model=model, clock_flag="", flag="", flops=3.6e13
-    )
+        env=[machine.env for _, machine in runs], model=model, clock_flag="", flag="", flops=3.6e13,
+        device=[machine.roofs.device for _, machine in runs],
+    )  # fmt: skip
     found = pd.concat(findings, ignore_index=True)
     first = runs[0][0].run_id
     profiled = kernels(kernel_count) if kernel_count else pd.DataFrame()
     return Study(
         results=Path("results"),
         machines=machines,
-        runs=table,
+        runs=add_rates(table),
         points=pd.concat(points, ignore_index=True),
         findings=found.sort_values("headroom_s", ascending=False).reset_index(drop=True),
         kernels=run_kernels(profiled).assign(run_id=first) if kernel_count else profiled,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.browser.studies import LAYERS, SCRIPT, empty_study, h200, other_machine, study
+from tests.report.test_sweeps import make_sweep
 
 from ridgeline import units
 
@@ -355,3 +357,23 @@ def test_numbers_read_as_everywhere_in_ridgeline(opened: Opened) -> None:
     ratios = (0.25, 1350.4, 93.26, 0.0001234, 0.00001234, 0.0, 812.6)
     assert said("formatRatio", ratios) == [units.format_ratio(value) for value in ratios]
     assert said("si", (math.pi,)) == ["3.14"]
+
+
+def test_a_sweep_has_curves_crosses_and_a_table_to_sort(opened: Any, tmp_path: Path) -> None:
+    page = opened(make_sweep(tmp_path / "results"))
+    part = page.locator("#sweeps")
+
+    assert "Stage full: 3 of 6 done, 1 failed, 2 not run yet." in part.inner_text()
+    assert "9 % slower" in part.inner_text()
+    charts = part.locator("figure.chart")
+    assert charts.count() == 3  # time, throughput and energy
+    assert charts.first.locator("svg.draw circle.dot").count() == 3
+    crosses = charts.first.locator("path.lost")
+    assert crosses.count() == 3
+    reasons = [cross.get_attribute("aria-label").split("\n")[1] for cross in crosses.all()]
+    assert sorted(reasons) == ["not run yet", "not run yet", "out of memory"]
+
+    part.get_by_role("button", name="Step").click()
+    times = part.locator("tbody tr").first.inner_text()
+    assert "209 ms" in times  # the longest first
+    assert part.locator("tbody tr").count() == 6

@@ -94,15 +94,6 @@ def test_anything(content: bytes, name: str) -> None:
     is_read_or_refused(content, name)
 
 
-@QUICK
-@given(
-    st.text(max_size=500),
-    st.sampled_from([b"", b"{", b'{"traceEvents": [', b'"ID","Kernel Name",']),
-)
-def test_any_text(text: str, start: bytes) -> None:
-    is_read_or_refused(start + text.encode("utf-8", errors="replace"))
-
-
 def test_deeply_nested_json() -> None:
     is_read_or_refused(b'{"traceEvents": [' + b"[" * 200_000)
     is_read_or_refused(b"[" * 200_000)

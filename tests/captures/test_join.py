@@ -7,10 +7,9 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from tests.captures.files import PRODUCTS, TRACES, write_file
+from tests.captures.files import PRODUCTS, write_file
 
 from ridgeline.captures import read_captures
-from ridgeline.captures.capture import totals
 from ridgeline.captures.read import join_captures, read_part
 
 TIME, READ, WRITE = "gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum"
@@ -62,13 +61,6 @@ def test_metrics_of_the_same_launches_are_one_capture(
         "time_s": [50e-9, 60e-9],
     }
     assert capture.warnings == (NO_FLOPS,)
-
-
-def test_instructions_of_three_files_are_added(tmp_path: Path) -> None:
-    values = {FADD: (5, 6), FMUL: (7, 8), FFMA: (9, 10)}
-    paths = [part(tmp_path, f"{n}.csv", {name: values[name]}) for n, name in enumerate(values)]
-    (capture,) = read_captures(paths)
-    assert capture.kernels["flops_fp32_vector"].tolist() == [5 + 7 + 18, 6 + 8 + 20]
 
 
 def test_a_rate_is_multiplied_by_the_time_of_another_file(tmp_path: Path) -> None:
@@ -131,25 +123,9 @@ def test_launches_without_a_process_are_not_joined(tmp_path: Path) -> None:
     assert len(read_captures(paths)) == 2
 
 
-def test_traces_are_captures_of_their_own() -> None:
-    paths = [TRACES / "kineto.json", PRODUCTS, TRACES / "kineto.json"]
-    assert [totals(capture)["kernels"] for capture in read_captures(paths)] == [2, 12, 2]
-
-
 def test_a_refused_file_does_not_stop_the_others(tmp_path: Path) -> None:
     # given a file that has reads only, and another capture
     paths = [part(tmp_path, "a.csv", {READ: (1, 2)}), PRODUCTS]
     captures, refusals = join_captures([read_part(path) for path in paths])
     assert [capture.file for capture in captures] == [str(PRODUCTS)]
     assert ["only reads were collected" in error.problem for error in refusals] == [True]
-
-
-def test_a_wide_and_a_long_table_are_joined(tmp_path: Path) -> None:
-    wide = part(tmp_path, "wide.csv", {TIME: (50,)})
-    titles = "ID,Process ID,Kernel Name,Grid Size,CC,Metric Name,Metric Unit,Metric Value\n"
-    long = write_file(tmp_path, "long.csv", f'{titles}0,7,k0,"(1, 1, 1)",9.0,{L2},Kbyte,3\n')
-    (capture,) = read_captures([wide, long])
-    assert capture.kernels[["time_s", "l2_bytes"]].to_dict("list") == {
-        "time_s": [50e-9],
-        "l2_bytes": [3000],
-    }

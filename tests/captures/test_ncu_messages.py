@@ -79,11 +79,3 @@ def test_a_file_has_its_own_way_out() -> None:
     error = log.refusal("a.csv", "holds no kernels")
     assert error.problem == "a.csv holds no kernels: this ncu does not know this GPU or its driver"
     assert error.hint == "capture it again with an ncu as new as the driver"
-
-
-def test_words_of_a_program_are_no_reason() -> None:
-    log = ReadingLog()
-    log.add_line(
-        "loading: failed to launch the browser, no lock file, not supported on this platform"
-    )
-    assert log.messages == []

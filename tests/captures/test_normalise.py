@@ -7,14 +7,9 @@ import math
 import pytest
 
 from ridgeline.captures.normalise import (
-    Normaliser,
     find_mark,
-    metric_name,
     read_number,
     read_ranges,
-    strip_groups,
-    strip_label,
-    to_base_units,
     unit_factor,
 )
 
@@ -47,10 +42,6 @@ def test_factors(metric: str) -> None:
         assert factor == (None if expected is None else pytest.approx(expected, rel=1e-12)), unit
 
 
-def test_decimal_texts_keep_their_digits() -> None:
-    assert to_base_units(65.77, 1e-6) == 6.577e-05
-
-
 MARKS = {
     ",": ["65,77", "1.234,5", "1.048.576", "0,123", "1234,567", "1 234 567,5", "1,71799E+10",
           "1,718E+10"],  # nobody groups digits before an exponent
@@ -79,58 +70,6 @@ def test_the_decimal_mark_of_a_number(mark: str | None) -> None:
 )  # fmt: skip
 def test_values(text: str, mark: str, value: float) -> None:
     assert read_number(text, mark) == pytest.approx(value, rel=0, nan_ok=True)
-
-
-@pytest.mark.parametrize(
-    ("texts", "mark", "notes"),
-    [
-        (["117.344", "65,77"], ",", []),
-        (["117.344", "12"], ".", ["the decimal mark of this file is not clear: 117.344 is read as"
-         " 117.344; export it with --print-units base in an English locale if that is wrong"]),
-        (["65,77", "65.77", "1.5"], ".", []),
-    ],
-    ids=["evidence", "ambiguous", "contradictory"],
-)  # fmt: skip
-def test_the_mark_of_a_file(texts: list[str], mark: str, notes: list[str]) -> None:
-    normaliser = Normaliser.decide(texts)
-    assert (normaliser.mark, normaliser.notes()) == (mark, notes)
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [("17313", "17313"), ("17,313", "17313"), ("1.234.567", "1234567"), ("1'500", "1500"),
-     ("12,34,567", "1234567"), ("1.5", "1.5"), ("", ""), ("a,b", "a,b")],
-)  # fmt: skip
-def test_whole_numbers_without_groups(text: str, number: str) -> None:
-    assert strip_groups(text) == number
-
-
-@pytest.mark.parametrize(
-    ("name", "metric"),
-    [
-        ("Duration (gpu__time_duration.sum)", TIME),
-        ("gpu__time_duration.sum (Duration)", TIME),
-        ("pmsampling:dram__bytes_read.sum", "pmsampling:dram__bytes_read.sum"),
-        ("TriageCompute.dram__bytes_read.sum", "TriageCompute.dram__bytes_read.sum"),
-        ("Registers Per Thread", "Registers Per Thread"),
-    ],
-)
-def test_a_metric_beside_its_label(name: str, metric: str) -> None:
-    assert strip_label(name) == metric
-
-
-@pytest.mark.parametrize(
-    ("name", "unit", "metric"),
-    [
-        ("Duration", "msecond", TIME),
-        ("Memory Throughput", "Gbyte/second", BYTE_RATE),
-        ("Memory Throughput", "%", None),
-        ("SM Frequency", "cycle/usecond", "gpc__cycles_elapsed.avg.per_second"),
-        ("Elapsed Cycles", "cycle", "gpc__cycles_elapsed.max"),
-    ],
-)
-def test_display_names(name: str, unit: str, metric: str | None) -> None:
-    assert metric_name(name, unit) == metric
 
 
 def test_ranges_may_have_colons_in_their_names() -> None:

@@ -13,7 +13,6 @@ from ridgeline.captures.quantities import (
     Quantities,
     derive_quantities,
     is_needed,
-    parse_tensor_counter,
 )
 
 OP = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
@@ -31,7 +30,7 @@ RATES = "FLOPs are not told: rates without time or cycles"
 OVER_RATE = f"time is cycles over their rate: {SM_CYCLES} / {SM_RATE}"
 L2_CHART = "L2 bytes are those of Nsight Compute's own chart (lts2xbar), not lts__t_bytes"
 L1_CHART = "L1 bytes are those of Nsight Compute's own chart (writeback), not l1tex__t_bytes"
-ONLY_INSTRUCTIONS = "tensor-core FLOPs are not told: tensor instructions were counted"
+ONLY_INSTRUCTIONS = "tensor-core FLOPs are not told: only tensor instructions were counted"
 
 
 def ops(end: str = "", unit: str = "smsp", **counts: float) -> dict[str, float]:
@@ -144,11 +143,6 @@ def test_quantities(
     assert derived.remarks == remarks
 
 
-def test_a_rate_that_is_not_used_is_not_named() -> None:
-    names = (TIME, "dram__bytes_read.sum", "dram__bytes_write.sum")
-    assert derive({**dict.fromkeys(names, 1.0), RATE: 35.0}).metrics == names
-
-
 def test_only_what_takes_part_is_needed() -> None:
     needed = [TIME, OP.format("ffma"), "sm__ops_path_tensor_src_fp8.sum"]
     others = ["launch__grid_size", "dram__bytes.sum.pct_of_peak_sustained_elapsed",
@@ -170,40 +164,29 @@ def test_bulk_copies_are_noted(capability: str, is_noted: bool) -> None:
     ("metrics", "capability", "flops", "remark"),
     [
         ({f"{PIPE}.sum": 10.0}, "7.0", [5120], "tensor fp16 FLOPs are a guess"),
-        ({f"{PIPE}.sum": 10.0}, "8.0", None, ", which no factor turns into FLOPs; collect"),
-        ({f"{PIPE}_op_hmma.sum.per_second": 5.0}, "8.0", None, ", which no factor turns into"),
-        ({f"{PIPE}_op_hmma.sum": 5.0}, "7.0", None, f" in part; collect {PIPE}.sum, from which"),
-        ({f"{PIPE}_op_hmma.sum": 5.0}, None, None, ", and the chip is not known; collect"),
+        ({f"{PIPE}.sum": 10.0}, "8.0", None, ONLY_INSTRUCTIONS),
+        ({f"{PIPE}_op_hmma.sum.per_second": 5.0}, "8.0", None, ONLY_INSTRUCTIONS),
+        ({f"{PIPE}_op_hmma.sum": 5.0}, "7.0", None, ONLY_INSTRUCTIONS),
+        ({f"{PIPE}_op_hmma.sum": 5.0}, None, None, ONLY_INSTRUCTIONS),
         # beside their FLOPs they are no loss, unless a kernel has none
         ({TENSOR: [9.0], f"{PIPE}_op_hmma.sum": [1.0]}, "8.0", [9], ""),
         ({TENSOR: [9.0, nan], f"{PIPE}_op_hmma.sum": [1.0, 0.0]}, "8.0", [9, None], ""),
-        ({TENSOR: [9.0, nan], f"{PIPE}_op_hmma.sum": [1.0, 1.0]}, "8.0", [9, None], ", which"),
+        ({TENSOR: [9.0, nan], f"{PIPE}_op_hmma.sum": [1.0, 1.0]}, "8.0", [9, None],
+         ONLY_INSTRUCTIONS),
     ],
-)
+)  # fmt: skip
 def test_tensor_instructions_are_a_last_resort(
     metrics: dict[str, float], capability: str | None, flops: list[float] | None, remark: str
 ) -> None:
     derived = derive(metrics, capability)
     assert table_of(derived).get("flops_fp16_matrix") == flops
-    start = remark if remark.startswith("tensor") else ONLY_INSTRUCTIONS + remark
-    assert any(text.startswith(start) for text in derived.remarks) == bool(remark)
+    notes = ("tensor fp16 FLOPs are a guess", ONLY_INSTRUCTIONS)
+    found = [note for note in notes for text in derived.remarks if text.startswith(note)]
+    assert found == [remark] * bool(remark)
 
 
 CHIPS = {"tu102": "7.5", "ga100": "8.0", "ad102": "8.9", "gh100": "9.0", "gb100": "10.0",
          "gb202": "12.0"}  # fmt: skip
-
-
-@pytest.mark.parametrize(("chip", "capability"), CHIPS.items())
-def test_tensor_instructions_of_any_name_are_not_dropped(chip: str, capability: str) -> None:
-    # given every counter of such instructions that a chip has
-    names = [f"{name}.sum" for name in sorted(metrics_of(chip)) if name.startswith(PIPE)]
-    assert f"{PIPE}.sum" in names
-    for name in names:
-        derived = derive({name: 5.0}, capability)
-        # then FLOPs are noted as missing, unless the instruction is none of tensor cores
-        has_note = any(text.startswith(ONLY_INSTRUCTIONS) for text in derived.remarks)
-        assert has_note == ("type_hfma2" not in name), name
-        assert derived.table.columns.empty
 
 
 # ---------------------------------------------------------------- overlapping tensor counters
@@ -218,13 +201,12 @@ def halves(*names: str) -> tuple[str, ...]:
 
 
 def used(*names: str) -> dict[str, list[str]]:
-    """Those that are added up, by type."""
-    derived = derive(dict.fromkeys(map(full, names), 1.0))
-    taken: dict[str, list[str]] = {}
-    for counter in filter(None, map(parse_tensor_counter, derived.metrics)):
-        short = counter.name.removeprefix("sm__ops_path_tensor_").removesuffix(".sum")
-        taken.setdefault(counter.type, []).append(short)
-    return taken
+    """Those that are added up, by type: each counts another power of two."""
+    derived = derive({full(name): float(2**n) for n, name in enumerate(names)})
+    return {
+        str(column).split("_")[1]: [name for n, name in enumerate(names) if int(total) >> n & 1]
+        for column, (total,) in derived.table.to_dict("list").items()
+    }
 
 
 @pytest.mark.parametrize(

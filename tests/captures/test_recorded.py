@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 
 import pytest
-from tests.captures.files import NCU, NO_FLOPS, PRODUCTS, STEP, read, read_totals
+from tests.captures.files import (
+    NCU,
+    PRODUCTS,
+    STEP,
+    TRACES,
+    read,
+    read_totals,
+    write_file,
+)
+from tests.cli.analyzed_here import command
 
+from ridgeline.captures import read_captures
+from ridgeline.captures.capture import totals
 from ridgeline.errors import RidgelineError
+from ridgeline.store import ResultsFolder
 
 PRODUCT = 2 * 2048**3
 BULK = "L1 bytes leave out the bulk tensor copies of this chip"
-CYCLES = (
-    "time is cycles over their rate: sm__cycles_elapsed.avg / sm__cycles_elapsed.avg.per_second"
-)
+
+
 HAS_LIBRARY = importlib.util.find_spec("ncu_report") is not None
 
 
@@ -46,6 +58,8 @@ def test_the_products_whole() -> None:
         "l2_bytes": 2_884_893_000,
         "l1_bytes": 2_753_599_000,
         "kernel_time_s": pytest.approx(987.232e-6),
+        "sm_peak_share": None,
+        "dram_peak_share": None,
         "device": "NVIDIA H200",
         "warnings": [BULK],
     }  # fmt: skip
@@ -54,21 +68,12 @@ def test_the_products_whole() -> None:
 def test_a_training_step() -> None:
     capture = read(STEP)
     found = read_totals(STEP)
-    assert (found["kernels"], capture.passes, capture.compute_capability) == (637, 8, "9.0")
+    assert (found["kernels"], capture.compute_capability) == (637, "9.0")
     assert found["flops"]["tensor_fp16"] == 797_680_599_040
     assert found["flops"]["fp32"] == 13_595_610_793
     assert found["dram_bytes"] == 10_510_359_552
     assert found["kernel_time_s"] == pytest.approx(7.923776e-3)
     assert found["device"] == "NVIDIA H200"
-
-
-def test_backward_is_in_no_nvtx_range() -> None:
-    assert read(STEP).kernels["nvtx"].value_counts().to_dict() == {
-        "": 330,
-        "step/forward": 288,
-        "step/optimizer": 17,
-        "step/backward": 2,
-    }
 
 
 def test_a_row_whole() -> None:
@@ -88,85 +93,11 @@ def test_a_row_whole() -> None:
     }  # fmt: skip
 
 
-def test_each_distinct_launch_once() -> None:
-    found = read_totals(NCU / "h200_resnet50_bs32_amp_per_launch_config_raw.csv")
-    assert (found["kernels"], found["flops"]["fp16"]) == (136, None)
-    assert found["flops"]["tensor_fp16"] == 290_696_200_192
-
-
 def test_scaled_units_of_a_long_table_agree_with_a_wide_one() -> None:
     wide, long = read_totals(PRODUCTS), read_totals(NCU / "h200_gemm_dtypes_details.csv")
     assert long["flops"] == wide["flops"]
     for name in ("dram_bytes", "l2_bytes", "l1_bytes", "kernel_time_s"):
         assert long[name] == pytest.approx(wide[name], rel=0.01)  # two decimals of a Gbyte
-
-
-UNKNOWN_CHIP = (
-    "tensor-core FLOPs are not told: tensor instructions were counted, and the chip is not known;"
-    " collect sm__ops_path_tensor_src_*, or, before compute capability 7.5 (V100),"
-    " sm__inst_executed_pipe_tensor.sum and export it with its column CC"
-)
-
-
-@pytest.mark.parametrize(
-    ("name", "flops", "moved", "time_s", "device", "warnings"),
-    [
-        # tensor instructions of a plain convolution are not taken for FLOPs
-        ("a100_single_conv_stdout_noise_rules.csv",
-         {"fp64": 0, "fp32": 2 * 524_288 + 16_384, "fp16": 4 * 20_480}, (66_048, 877_856, 344_064),
-         6387.24 / 959_621_505.52, None, [CYCLES, UNKNOWN_CHIP]),
-        # the metrics of the first rooflines
-        ("ada_cc89_gpp_v0.csv",
-         {"fp64": 122_305_685_313 + 371_957_323_851 + 2 * 734_774_600_586,
-          "fp32": 2 * 24_541_362_358, "fp16": 0},
-         (134_957_158_144, 225_714_841_568, 455_104_804_320), 36_873_068_823 / 1_619_726_202.90,
-         "CC 8.9", [CYCLES]),
-        # ragged rows with names for people
-        ("b200_cublaslt_fp8_details_ragged.log", {}, (None, None, None), 406_240e-9, "CC 10.0",
-         ["no FLOPs: no counter of them was collected",
-          "no bytes: no counter of them was collected"]),
-    ],
-)  # fmt: skip
-def test_other_recorded_files(
-    name: str,
-    flops: dict[str, int],
-    moved: tuple[int | None, ...],
-    time_s: float,
-    device: str | None,
-    warnings: list[str],
-) -> None:
-    assert read_totals(NCU / name) == {
-        "kernels": 1,
-        "flops": NO_FLOPS | flops,
-        **dict(zip(("dram_bytes", "l2_bytes", "l1_bytes"), moved, strict=True)),
-        "kernel_time_s": pytest.approx(time_s),
-        "device": device,
-        "warnings": warnings,
-    }
-
-
-@pytest.mark.skipif(not HAS_LIBRARY, reason="the package ncu-report is not installed")
-def test_a_binary_report() -> None:
-    capture = read(NCU / "ada_cc89_gpp_v3.ncu-rep")
-    assert (capture.kind, capture.passes, capture.compute_capability) == ("ncu-rep", 3, "8.9")
-    found = read_totals(NCU / "ada_cc89_gpp_v3.ncu-rep")
-    assert found == {
-        "kernels": 2,
-        "flops": NO_FLOPS | {"fp64": 2_320_762_817_844},
-        "dram_bytes": 538_027_896_704,
-        "l2_bytes": 664_650_235_488,
-        "l1_bytes": 1_488_318_063_104,
-        "kernel_time_s": pytest.approx(26.544667136),
-        "device": "NVIDIA GeForce RTX 4060 Laptop GPU",
-        "warnings": [
-            "fp64 FLOPs are made from rates per cycle",
-            "from rates: dram__bytes.sum.per_second",
-            "L2 bytes are those of Nsight Compute's own chart (lts2xbar), not lts__t_bytes",
-            "L1 bytes are those of Nsight Compute's own chart (writeback), not l1tex__t_bytes",
-            "tensor cores were not counted: FLOPs are a lower bound if kernels use them; collect"
-            " sm__ops_path_tensor_src_*",
-        ],
-    }
 
 
 def test_a_report_that_nothing_can_read_says_what_to_install(
@@ -216,15 +147,81 @@ def test_an_installed_ncu_reads_a_report_where_its_library_is_not(
     assert (capture.file, capture.kind, capture.launches) == (str(report), "ncu-rep", 12)
 
 
+def test_shares_of_the_peak_are_averaged_over_the_time_of_the_kernels() -> None:
+    # given a product of 344.26 us at 91.20 % and a relu of 12.16 us at 40.11 %
+    found = read_totals(NCU / "ui_export.csv")
+    share = (0.9120 * 344.26 + 0.4011 * 12.16) / (344.26 + 12.16)
+    assert (found["sm_peak_share"], found["dram_peak_share"]) == (pytest.approx(share), None)
+    # and, of a text, one kernel that has both and one that has none
+    found = read_totals(NCU / "sections.txt")
+    assert (found["sm_peak_share"], found["dram_peak_share"]) == pytest.approx((0.0597, 0.0047))
+
+
+# ---------------------------------------------------------------- a device that a user names
+
+OTHER_PARTS = "Tesla V100 PCIe 32GB, Tesla V100 SXM2 16GB, Tesla V100 SXM2 32GB"
+
+
 @pytest.mark.parametrize(
-    ("name", "problem"),
+    ("file", "device", "name", "note"),
     [
-        ("ada_cc89_launchfailed_nan.csv", "has 1 kernel and no values: none is a number: a kernel"
-         " could not be launched again for counting"),
-        ("a100_rule_only_roofline.csv", "has 1 kernel with a rule and no metric"),
+        (NCU / "sections_2021_comma.txt", "Tesla V100-SXM2-16GB", "Tesla V100 SXM2 16GB",
+         "the device is taken to be Tesla V100 SXM2 16GB"),
+        (NCU / "sections_2021_comma.txt", "v100", "Tesla V100 PCIe 16GB",
+         "the device is taken to be Tesla V100 PCIe 16GB; --device may also name " + OTHER_PARTS),
+        (NCU / "sections.txt", "t4", "Tesla T4", "the device is taken to be Tesla T4"),
+        (TRACES / "nsys_cuda_gpu_kern_sum.csv", "h200", "NVIDIA H200 SXM",
+         "the device is taken to be NVIDIA H200 SXM"),
+        # what the file says itself stays
+        (PRODUCTS, "h200", "NVIDIA H200", None),
+        (TRACES / "kineto.json", "h100", "NVIDIA H100", None),
     ],
 )  # fmt: skip
-def test_files_that_are_refused(name: str, problem: str) -> None:
+def test_a_device_that_the_user_names(file: Path, device: str, name: str, note: str | None) -> None:
+    (capture,) = read_captures([file], device=device)
+    assert capture.device == name
+    assert capture.kernels["device"].eq(name).all()
+    assert [text for text in capture.warnings if "is taken to be" in text] == [note] * bool(note)
+
+
+def test_the_chip_of_a_named_device_tells_what_its_counters_mean(tmp_path: Path) -> None:
+    # given tensor instructions of a file without the column CC
+    text = "ID,Kernel Name,sm__inst_executed_pipe_tensor.sum [inst]\n0,gemm,10\n"
+    path = write_file(tmp_path, "a.csv", text)
+    # when the device is a V100, then each is taken for 512 FLOPs
+    (capture,) = read_captures([path], device="v100")
+    assert totals(capture)["flops"]["tensor_fp16"] == 5120
+
+
+@pytest.mark.parametrize(
+    ("device", "problem", "hint"),
+    [
+        ("v100", f"{PRODUCTS} is of NVIDIA H200, not of Tesla V100 PCIe 16GB", "leave --device"),
+        ("v1000", "there is no datasheet of a device 'v1000'", "close names: Tesla V100 PCIe 16GB"),
+        ("zzz", "there is no datasheet of a device 'zzz'", "for example v100"),
+    ],
+)
+def test_a_device_that_cannot_be_meant(device: str, problem: str, hint: str) -> None:
     with pytest.raises(RidgelineError) as refused:
-        read(NCU / name)
-    assert refused.value.problem == f"{NCU / name} {problem}"
+        read_captures([PRODUCTS], device=device)
+    assert refused.value.problem == problem
+    assert refused.value.hint.startswith(hint)
+
+
+def test_the_command_shows_the_named_device_and_the_shares(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = ["--results", str(tmp_path / "results")]
+    file = str(NCU / "sections.txt")
+    assert command("import", file, "--device", "t4", "--json", "-q", *results) == 0
+    (found,) = json.loads(capsys.readouterr().out)["captures"]
+    assert (found["device"], found["sm_peak_share"]) == ("Tesla T4", pytest.approx(0.0597))
+    (run,) = ResultsFolder(tmp_path / "results").read_runs()
+    assert run.result.device_name == "Tesla T4"
+    assert command("import", file, "--device", "t4", "--no-store", "-q") == 0
+    assert "DRAM, of peak" in capsys.readouterr().out
+
+
+def test_a_device_of_another_compute_capability() -> None:
+    with pytest.raises(RidgelineError, match=r"is of a device of compute capability 8\.9, not of"):
+        read_captures([NCU / "ada_cc89_gpp_v0.csv"], device="v100")

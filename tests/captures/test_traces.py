@@ -95,28 +95,6 @@ def test_a_packed_trace(tmp_path: Path) -> None:
     assert read(path).launches == 2
 
 
-GPUS = [{"id": n, "name": name, "computeMajor": 9, "computeMinor": 0} for n, name in
-        enumerate(("H100", "H100", "A100"))]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("numbers", "device", "warnings"),
-    [
-        ([0], "H100", []),
-        ([0, 1], "H100", [SEVERAL + "0, 1"]),
-        ([1, 2], None, [SEVERAL + "H100, A100"]),
-        ([7], None, []),
-    ],
-)
-def test_devices_of_a_trace(
-    tmp_path: Path, numbers: list[int], device: str | None, warnings: list[str]
-) -> None:
-    text = trace(*(event(device=n) for n in numbers), traceName="a")
-    text = text.replace("{", f'{{"deviceProperties": {json.dumps(GPUS)}, ', 1)
-    capture = read(write_file(tmp_path, "a.json", text))
-    assert (capture.device, capture.warnings) == (device, (TIME_ONLY, *warnings))
-
-
 # ---------------------------------------------------------------- nsys
 
 STATISTICS = "Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns)"
@@ -133,19 +111,9 @@ COPIES = (
     "100.0,3000,3,1000.0,1000.0,1000,1000,0.0,[CUDA memcpy Host-to-Device]\n"
 )
 CALLS = "Time (%),Total Time (ns),Num Calls,Avg (ns),Name\n81.2,131012864,1,1.0,cudaMalloc\n"
-EXEC_TRACE = (
-    "API Start (ns),API Dur (ns),Queue Start (ns),Queue Dur (ns),Kernel Start (ns),Kernel Dur (ns),"
-    "Total Dur (ns),PID,TID,DevId,API Function,GridXYZ,BlockXYZ,Kernel Name\n"
-    "10,5,15,2,17,7000,7007,4711,4711,0,cudaLaunchKernel,   1    2    3, 128    1    1,gemm(int)\n"
-    "20,5,,,27,300,307,4711,4711,1,cudaLaunchKernel,   4    1    1,  32    1    1,relu\n"
-)
-AVERAGES = ",".join(
-    f"{part}{what} (ns)" for part in "TAQK" for what in ("Avg", "Med", "Min", "Max")
-)
-EXEC_SUM = (
-    f"PID,TID,DevId,Count,QCount,{AVERAGES},API Name,Kernel Name\n"
-    f"4711,4711,0,3,3,{'900.0,900.0,900,900,' * 3}200.0,190.0,10,400,cudaLaunchKernel,gemm(int)\n"
-    f"4711,4711,0,2,0,{'900.0,900.0,900,900,' * 3}50.5,50.5,50,51,cudaLaunchKernel,relu\n"
+BESIDE_LAUNCHES = (
+    "API Start (ns),API Dur (ns),Kernel Start (ns),Kernel Dur (ns),PID,API Function,Kernel Name\n"
+    "10,5,17,7000,4711,cudaLaunchKernel,gemm(int)\n"
 )
 OTHERS = {"nvtx": NVTX, "copies": COPIES, "calls": CALLS}
 
@@ -161,35 +129,13 @@ def test_other_tables_around_that_of_the_kernels(
         assert found["warnings"] == [TIME_ONLY]
 
 
-@pytest.mark.parametrize("other", [*OTHERS.values(), KERNELS.replace(",", "   ")])
+@pytest.mark.parametrize("other", [*OTHERS.values(), BESIDE_LAUNCHES, KERNELS.replace(",", "   ")])
 def test_other_tables_alone_are_refused(tmp_path: Path, other: str) -> None:
     path = write_file(tmp_path, "a.csv", other)
     with pytest.raises(RidgelineError) as refused:
         read(path)
     problem = f"{path} is a table of nsys that is not the CSV of a kernel table"
     assert (refused.value.problem, "--format csv" in refused.value.hint) == (problem, True)
-
-
-def test_kernels_beside_their_launches(tmp_path: Path) -> None:
-    capture = read(write_file(tmp_path, "a.csv", EXEC_TRACE))
-    chosen = ["kernel", "launches", "time_s", "grid", "block", "process_id"]
-    assert capture.kernels[chosen].to_dict("list") == {
-        "kernel": ["gemm(int)", "relu"],
-        "launches": [1, 1],
-        "time_s": [7000e-9, 300e-9],
-        "grid": ["(1, 2, 3)", "(4, 1, 1)"],
-        "block": ["(128, 1, 1)", "(32, 1, 1)"],
-        "process_id": ["4711", "4711"],
-    }
-    assert capture.warnings == (TIME_ONLY, SEVERAL + "0, 1")
-
-
-def test_a_summary_of_kernels_beside_their_launches(tmp_path: Path) -> None:
-    # given averages of three and of two launches, then times are those of all
-    kernels = read(write_file(tmp_path, "a.csv", EXEC_SUM)).kernels
-    assert kernels[["kernel", "launches", "time_s"]].to_dict("list") == {
-        "kernel": ["gemm(int)", "relu"], "launches": [3, 2], "time_s": [600e-9, 101e-9],
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize("unit", ["us", "\u00b5s", "\u03bcs", "usec"])

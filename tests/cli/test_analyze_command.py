@@ -53,21 +53,6 @@ def test_points_are_joined_from_count_run_and_passport(folder: Path) -> None:
     assert step["time_s"] == pytest.approx(run.result.step_time_s.median)
 
 
-def test_json_has_what_is_promised(folder: Path, capsys: Printed) -> None:
-    name = store_passport(RESULTS)
-    assert analyze_here(*SMALL, "--json") == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["report"] == "results/report.html"
-    assert answer["machine"] == name
-    assert [run["batch_size"] for run in answer["runs"]] == [2, 8]
-    assert {"layer", "bound", "efficiency", "headroom_s", "advice"} <= set(answer["findings"][0])
-    headrooms = [finding["headroom_s"] for finding in answer["findings"]]
-    assert headrooms == sorted(headrooms, reverse=True)
-    stages = {stage["stage"]: stage["status"] for stage in answer["stages"]}
-    assert stages == {"machine": "cached", "count": "done", "run": "done", "profile": "skipped",
-                      "roofline": "done", "report": "done"}  # fmt: skip
-
-
 def test_batch_sizes_are_chosen(folder: Path, capsys: Printed) -> None:
     store_passport(RESULTS)
     assert analyze_here("net.py:make", "--input-size", "4", "--mode", "infer", "--json") == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pytest import MonkeyPatch
@@ -87,29 +86,6 @@ def test_percentages() -> None:
     assert [parse_percentage(text) for text in ("0.5%", "5 %", " 5.5", "0")] == [
         0.005, 0.05, 0.055, 0.0,
     ]  # fmt: skip
-
-
-def test_json_for_programs(results: ResultsFolder, capsys: Printed) -> None:
-    run("before", "after", "--json", "--fail-above", "5%", "-q")
-    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
-    row = answer["configurations"][0]
-    assert (answer["schema"], answer["before"]["name"], answer["before"]["kind"]) == (
-        1, "before", "label",
-    )  # fmt: skip
-    assert (row["configuration"], row["verdict"]) == ("vgg16, batch 128, train, tf32", "slower")
-    assert row["time_s"]["change"] == pytest.approx(0.2)
-    low, high = row["time_s"]["interval"]
-    assert 0.1 < low < 0.2 < high < 0.3
-    assert row["time_s"]["test"] | {"u": 0, "p": 0} == {
-        "name": "Mann-Whitney U", "u": 0, "p": 0, "method": "normal approximation", "of": "steps",
-        "counts": [30, 30],
-    }  # fmt: skip
-    assert answer["verdicts"] == {
-        "slower": 1, "faster": 0, "no difference shown": 0, "not judged": 0,
-    }  # fmt: skip
-    assert answer["too_slow"] == ["vgg16, batch 128, train, tf32, +20.0 %"]
-    assert answer["fail_above"] == 0.05
-    assert answer["not_judged"] == []
 
 
 def test_markdown_and_files(results: ResultsFolder, capsys: Printed) -> None:

@@ -39,50 +39,6 @@ def json_of(capsys: Printed, *arguments: str) -> dict[str, Any]:
     return content
 
 
-def test_json_has_the_promised_keys(net: str, capsys: Printed) -> None:
-    # when a network is counted as JSON
-    content = json_of(capsys, net, *SIZE, "-b", "2,4")
-    # then the interface that scripts rely on is there, by hand:
-    # conv 2·8·6·6·3·3·3 = 15552 MACs and 576 bias adds, ReLU 576, linear 2·10·288 = 5760 and 20
-    assert content["schema"] == 1
-    first, second = content["models"]
-    expected = {
-        "model": "net.py:make", "batch_size": 2, "mode": "infer", "precision": "fp32",
-        "params": 8 * 27 + 8 + 2880 + 10, "macs": 15552 + 5760,
-        "flops": 2 * (15552 + 5760) + 576 + 576 + 20, "coverage": 1.0, "unknown_ops": [],
-    }  # fmt: skip
-    assert {key: first[key] for key in expected} == expected
-    assert set(first["phases"]) == {"forward"}
-    assert second["batch_size"] == 4
-    assert second["macs"] == 2 * first["macs"]
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (("--formulas", "--format", "markdown"), [
-            "2·N·Cout·Hout·Wout·(Cin/g)·Kh·Kw + bias = 2·1·8·6·6·3·3·3 + 288 = 15840",
-            "| 0 | Conv2d | 1x3x8x8 | 1x8x6x6 | 224 |",
-            "| n = 288 |",  # ReLU: one term is its own product
-        ]),
-        (("--mode", "train", "--optimizer", "adam"), [
-            "\n forward ", "\n input-grad ", "\n weight-grad ", "\n optimizer ",
-        ]),
-        (("--table", "ops", "--formulas"), ["module   op ", "aten::addmm"]),
-        (("--table", "ops", "--format", "markdown"), [
-            "| 0 | aten::convolution | forward | 1x3x8x8 8x3x3x3 8 | 1x8x6x6 | 7.78 k | 15.8 kFLOP"
-        ]),
-    ],
-    ids=["formulas", "phases", "operators", "operators in Markdown"],
-)  # fmt: skip
-def test_printed_tables(
-    net: str, options: tuple[str, ...], expected: list[str], capsys: Printed
-) -> None:
-    assert ridgeline(net, *SIZE, *options) == 0
-    out = capsys.readouterr().out
-    assert [text for text in expected if text not in out] == []
-
-
 def test_files_have_the_form_of_their_ending(net: str, tmp_path: Path) -> None:
     paths = {ending: tmp_path / "deep" / f"table.{ending}" for ending in ("csv", "parquet", "json")}
     options = [option for path in paths.values() for option in ("-o", str(path))]
@@ -135,80 +91,12 @@ def test_errors_of_models_are_json_and_keep_what_was_counted(
     assert streams.err == f"ridgeline: {error['problem']}\n  hint: {error['hint']}\n"
 
 
-BAD_OPTIONS = [  # arguments, problem, beginning of the hint
-    ("", "no model was named", "for example: ridgeline count resnet50; --list shows all names"),
-    ("-b 0", "--batch-size '0' is not valid",
-     "give whole numbers of 1 to 2147483648, separated by commas: 1,8,32"),
-    ("-b two", "--batch-size 'two' is not valid", "give whole numbers"),
-    ("--input-size -1", "--input-size '-1' is not valid",
-     "give whole numbers of 1 to 2147483648, separated by commas: 224 or 224,320"),
-    ("--precision fp8", "precision 'fp8' is not known", "valid values: fp32, tf32"),
-    ("--mode trian", "mode 'trian' is not known", "valid values: infer, train"),
-    ("--mode train --optimizer sdg", "optimizer 'sdg' is not known", "valid"),
-    ("--causal both", "causal 'both' is not known", "valid values: full, half"),
-    ("--find-max-batch lots", "'lots' is not an amount of memory", ""),
-    ("-o table.xls", "unknown ending of --output '.xls'", "choose .csv"),
-    ("--table rows", "unknown --table 'rows'", "choose layers, ops"),
-    ("--config hidden", "--config 'hidden' is not valid", "write key=value"),
-    ("--dim seq=3", "--dim is for .onnx files", "PyTorch models take --batch-size"),
-    ("--compare-onnx net.py --mode train", "--compare-onnx cannot compare --mode train",
-     "it compares a forward pass in fp32; leave --mode train out"),
-    ("--compare-onnx net.py --mode train --precision amp",
-     "--compare-onnx cannot compare --mode train and --precision amp",
-     "it compares a forward pass in fp32; leave --mode train and --precision amp out"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("options", "problem", "hint"), BAD_OPTIONS, ids=lambda text: text[:30])
-def test_bad_options_are_refused_in_text_and_json(
-    net: str, options: str, problem: str, hint: str, capsys: Printed
-) -> None:
-    assert ridgeline(*([net] if options else []), *options.split(), "--json") == 2
-    streams = capsys.readouterr()
-    content = json.loads(streams.out)
-    (error,) = content["errors"]
-    assert (content["schema"], content["models"], error["model"]) == (1, [], None)
-    assert error["problem"].startswith(problem)
-    assert error["hint"].startswith(hint)
-    assert streams.err == f"ridgeline: {error['problem']}\n  hint: {error['hint']}\n"
-
-
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        (("--format", "xml"), "unknown --format 'xml'\n  hint: choose table, markdown"),
-        (("--output-dir", ""), "the name of a folder is empty\n  hint: write . for this folder"),
-        (("--results", ""), "the name of a folder is empty\n  hint: write . for this folder"),
-        (("--input-size", "3,9,9"),
-         "layer 3 (Linear) failed on input 1x392: a and b must have same reduction dim,"
-         " but got [1, 392] X [288, 10].\n"
-         "  hint: it expects 288 input features; check --input-size, --seq-len or inputs=\n"),
-    ],
-    ids=["format", "output-dir", "results", "shape"],
-)  # fmt: skip
-def test_other_refusals(
-    net: str, options: tuple[str, ...], complaint: str, capsys: Printed
-) -> None:
-    assert ridgeline(net, *SIZE, *options) == 2
-    assert capsys.readouterr().err.startswith(f"ridgeline: {complaint}")
-
-
 def test_list_takes_a_pattern(capsys: Printed) -> None:
     assert ridgeline("--list", "resnet*_cifar") == 0
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert names == ["resnet18_cifar", "resnet34_cifar"]
     assert ridgeline("--list", "no*such*net", "--json") == 2
     assert capsys.readouterr().out == "[]\n"
-
-
-def test_growth_and_largest_batch(capsys: Printed) -> None:
-    model = "resnet18_cifar"
-    content = json_of(capsys, model, "--growth", "--find-max-batch", "100MB")
-    macs = content["models"][0]["macs"]
-    assert content["growth"][model]["by_batch"]["macs"]["coefficients"] == [0, macs]
-    batch = content["max_batch"][model]
-    models = json_of(capsys, model, "-b", f"{batch},{batch + 1}")["models"]
-    assert models[0]["memory"]["peak_bytes"] <= 100e6 < models[1]["memory"]["peak_bytes"]
 
 
 def test_growth_says_where_no_polynomial_fits(capsys: Printed) -> None:

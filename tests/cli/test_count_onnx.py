@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import subprocess
 import sys
@@ -48,22 +47,6 @@ def fan(tmp_path: Path) -> str:
     return str(save(model(nodes, {"x": x(3, 8)}, ["y"]), tmp_path, "fan.onnx"))
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (["--formulas"], ["ONNX graph", "product", "2·M·N·K = 2·40·4·3 = 960",
-                          "note: the batch of 8 is the dimension 'batch' (input 'a', axis 0)"]),
-        (["--format", "markdown", "--mode", "train"], ["| weight-grad |"]),
-        (["--find-max-batch", "10kB"], ["the largest batch within 10.0 kB is"]),
-    ],
-    ids=["table", "markdown", "largest batch"],
-)  # fmt: skip
-def test_printed(options: list[str], expected: list[str], file: Path, capsys: Printed) -> None:
-    assert ridgeline(str(file), *SIZES, *options, "-q") == 0
-    out = capsys.readouterr().out
-    assert [text for text in expected if text not in out] == []
-
-
 def test_the_largest_rows_are_shown_and_no_cell_is_endless(fan: str, capsys: Printed) -> None:
     assert ridgeline(fan) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -76,29 +59,6 @@ def test_the_largest_rows_are_shown_and_no_cell_is_endless(fan: str, capsys: Pri
     assert ridgeline(fan, "--depth", "1") == 0
     out = capsys.readouterr().out
     assert (out.count(" Relu "), "largest rows" in out) == (300, False)
-
-
-@pytest.mark.parametrize(
-    ("options", "name", "rows"),
-    [
-        ([], None, None),
-        (["--table", "ops"], "ops", [("relu0", 24), ("sum", 7176)]),
-        (["--depth", "1"], "layers", [("(model)", 14376), ("sum", 7176)]),
-    ],
-)
-def test_json_has_the_rows_of_the_options(
-    options: list[str],
-    name: str | None,
-    rows: list[tuple[str, int]] | None,
-    fan: str,
-    capsys: Printed,
-) -> None:
-    assert ridgeline(fan, "--json", *options) == 0
-    [content] = json.loads(capsys.readouterr().out)["models"]
-    assert {"ops", "layers"} & set(content) == ({name} if name else set())
-    if name:
-        ends = (content[name][0], content[name][-1])
-        assert [(row["path"], row["flops"]) for row in ends] == rows
 
 
 @pytest.mark.parametrize(
@@ -115,10 +75,6 @@ def test_json_has_the_rows_of_the_options(
         (["-b", "8", "--dim", "seq=6,7"], "--dim 'seq=6,7' is not valid"),
         (["-b", "8", "--dim", "seq=3000000000"], "--dim 'seq=3000000000' is not valid"),
         (
-            ["-b", "8", "--dim", "seq=5", "--dim", " seq=6"],
-            "--dim seq is given twice: 5 and 6\n  hint: give one of them\n",
-        ),
-        (
             ["-b", "8", "--dim", "sec=5"],
             "open: seq (of a[1])\n  hint: give --dim seq=N\n",
         ),
@@ -129,26 +85,6 @@ def test_errors(options: list[str], says: str, file: Path, capsys: Printed) -> N
     captured = capsys.readouterr()
     assert captured.out == ""
     assert says in captured.err and "hint:" in captured.err
-
-
-def test_the_least_bytes_of_a_row_are_no_more_than_it_moves(
-    tmp_path: Path, capsys: Printed
-) -> None:
-    # given relu(reshape(a, shape(b))) of 2x6 numbers
-    nodes = [
-        helper.make_node("Shape", ["b"], ["s"], name="shape"),
-        helper.make_node("Reshape", ["a", "s"], ["v"], name="view"),
-        helper.make_node("Relu", ["v"], ["y"], name="act"),
-    ]
-    proto = model(nodes, {"a": x(2, 6), "b": x(3, 4)}, ["y"])
-    path = save(proto, tmp_path)
-    for mode in ("infer", "train"):
-        assert ridgeline(str(path), "--format", "csv", "--mode", mode, "-q") == 0
-        rows = csv.DictReader(io.StringIO(capsys.readouterr().out))
-        # then a view and a look at a shape move nothing; relu reads and writes 12 numbers
-        assert {r["path"]: int(r["fused_bytes"]) for r in rows} == {
-            "(model)": 96, "shape": 0, "view": 0, "act": 96,
-        }  # fmt: skip
 
 
 def test_torch_is_not_needed(file: Path) -> None:

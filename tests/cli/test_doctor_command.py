@@ -59,11 +59,3 @@ def test_json(monkeypatch: MonkeyPatch, capsys: Printed) -> None:
         "healthy": False,
         "checks": [FINE.to_dict(), ILL.to_dict()],
     }
-
-
-def test_on_this_machine(capsys: Printed) -> None:
-    code = ridgeline("--json")
-    answer = json.loads(capsys.readouterr().out)
-    assert code == (0 if answer["healthy"] else 1)
-    states = {check["name"]: check["state"] for check in answer["checks"]}
-    assert states["torch"] == "ok"

@@ -49,14 +49,8 @@ def test_interrupt_before_the_first_result_is_json_too(tmp_path: Path) -> None:
     assert err == "ridgeline: interrupted\n"
 
 
-@pytest.mark.parametrize(
-    ("module", "out", "err"),
-    [
-        ("typer", "", "ridgeline: interrupted\n"),
-        ("torch", '{\n  "schema": 1,\n  "models": []\n}\n', "ridgeline: interrupted\n"),
-    ],
-)
-def test_interrupt_while_importing(tmp_path: Path, module: str, out: str, err: str) -> None:
+@pytest.mark.parametrize("module", ["typer", "torch"])
+def test_interrupt_while_importing(tmp_path: Path, module: str) -> None:
     # given a module that is interrupted when it is imported
     (tmp_path / f"{module}.py").write_text(INTERRUPTED)
     done = subprocess.run(
@@ -64,7 +58,7 @@ def test_interrupt_while_importing(tmp_path: Path, module: str, out: str, err: s
         env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True,
         preexec_fn=allow_interrupts, timeout=MINUTES_S,
     )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (130, out, err)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "ridgeline: interrupted\n")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

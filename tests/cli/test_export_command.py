@@ -1,6 +1,5 @@
 """`ridgeline export` as a user meets it: what it prints, writes and refuses."""
 
-import json
 import signal
 from functools import partial
 from pathlib import Path
@@ -49,34 +48,11 @@ def test_a_file_of_ones_own(net: str, capsys: Printed, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_json_has_the_promised_keys(net: str, capsys: Printed) -> None:
-    assert ridgeline(net, *SIZE, "-o", "net.onnx", "--static", "-b", "2", "--json") == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["schema"] == 1
-    exported = answer["exported"]
-    expected = {
-        "model": "net.py:make", "file": "net.onnx", "data_file": None, "data_bytes": 0,
-        "mode": "infer", "exporter": "dynamo", "dimensions": [], "notes": [],
-        "inputs": [{"name": "input", "dtype": "float32", "shape": [2, 3, 8, 8]}],
-        "outputs": [{"name": "output", "dtype": "float32", "shape": [2, 10]}],
-    }  # fmt: skip
-    assert {key: exported[key] for key in expected} == expected
-    (check,) = exported["checks"]
-    assert (check["batch_size"], check["outputs"]) == (2, 1)
-
-
 def test_a_file_that_is_there_is_kept(net: str, capsys: Printed) -> None:
     Path("net.onnx").write_bytes(b"mine")
     assert ridgeline(net, *SIZE, "-o", "net.onnx") == 2
     assert "net.onnx is there already\n  hint: --force replaces it" in capsys.readouterr().err
     assert Path("net.onnx").read_bytes() == b"mine"
-
-
-def test_an_error_is_json_too(net: str, capsys: Printed) -> None:
-    assert ridgeline("net.py:make", "-o", "net.onnx", "--json") == 2
-    answer = json.loads(capsys.readouterr().out)
-    assert set(answer) == {"schema", "error"}
-    assert "the shape of the input is not known" in answer["error"]["problem"]
 
 
 def test_ctrl_c_leaves_nothing(net: str, tmp_path: Path) -> None:

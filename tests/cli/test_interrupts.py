@@ -17,12 +17,7 @@ from tests.cli.analyzed_here import store_passport
 from tests.cli.small_runs import NET, allow_interrupts, start
 
 from ridgeline.cli import interrupts
-from ridgeline.cli.interrupts import (
-    interrupts_too_late,
-    stop_if_pressed,
-    stopped_at_once,
-    was_pressed,
-)
+from ridgeline.cli.interrupts import stop_if_pressed, stopped_at_once
 from ridgeline.cli.progress import Progress
 from ridgeline.store import ResultsFolder
 
@@ -129,19 +124,6 @@ def test_no_library_is_left_half_imported(tmp_path: Path) -> None:
     assert done.stderr == "ridgeline: interrupted\n"
 
 
-def test_when_all_is_shown_it_is_too_late(monkeypatch: MonkeyPatch) -> None:
-    # given an interrupt while the result of finished work is shown
-    monkeypatch.setattr(interrupts, "_pressed", [])
-    before = signal.signal(signal.SIGINT, interrupts._note)
-    try:
-        with interrupts_too_late():
-            signal.raise_signal(signal.SIGINT)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    # then nothing is left to stop
-    assert not was_pressed()
-
-
 def test_when_all_is_done_it_is_too_late(tmp_path: Path) -> None:
     done = program(DONE, folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -189,7 +171,7 @@ def test_heard_while_the_server_imports(tmp_path: Path) -> None:
 
 STAGES = """
 import os
-from ridgeline.cli import main, progress
+from ridgeline.cli import interrupts, main, progress
 
 def say(stage):  # in one call: an interrupt inside of print() would leave half a line
     os.write(2, f"at {stage}\\n".encode())
@@ -201,9 +183,13 @@ def mark(name):
         return usual(self, what, *arguments, **options)
     setattr(progress.Progress, name, marked)
 
+def watch():  # before it, Ctrl-C is Python's own
+    usual_watch()
+    say("begin")
+
+usual_watch, interrupts.watch = interrupts.watch, watch
 mark("start")
 mark("update")
-say("begin")
 main()
 """
 MOMENTS = {  # of a stage: seconds after it said that it begins

@@ -23,17 +23,6 @@ def results(tmp_path: Path) -> Path:
 ridgeline = partial(command, "machine")
 
 
-def test_list_and_show(results: Path, capsys: Printed) -> None:
-    assert ridgeline("list", "--results", str(results)) == 0
-    assert capsys.readouterr().out.startswith("nvidia-h200  2026-11-15T05:04:32  28 ceilings")
-    assert ridgeline("show", "nvidia-h200", "--results", str(results)) == 0
-    out = capsys.readouterr().out
-    assert "bf16 matrix" in out
-    assert "807 TFLOP/s" in out
-    assert "81.6 %" in out  # of the 989 TFLOP/s of the datasheet
-    assert all(rate in out for rate in ("4.49 TB/s", "8.68 TB/s", "32.5 TB/s"))  # DRAM, L2, L1
-
-
 def test_show_as_json_and_as_a_picture(results: Path, tmp_path: Path, capsys: Printed) -> None:
     picture = tmp_path / "figures" / "roofs.png"
     code = ridgeline(
@@ -57,13 +46,6 @@ def test_a_device_that_was_never_measured_has_its_datasheet(results: Path, capsy
     assert {c["provenance"] for c in content["ceilings"]} == {"datasheet"}
     assert ridgeline(*at, "--png", "roofs.png") == 2
     assert "was not measured, so there are no roofs to draw" in capsys.readouterr().err
-
-
-def test_a_passport_does_not_differ_from_itself(results: Path, capsys: Printed) -> None:
-    assert ridgeline("diff", "nvidia-h200", str(RECORDED), "--results", str(results), "--json") == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["settings"] == []
-    assert {row["change"] for row in answer["differences"]} == {0.0}
 
 
 def test_export_and_import(results: Path, tmp_path: Path) -> None:
@@ -117,13 +99,8 @@ def test_a_passport_that_is_not_ours_is_not_replaced(results: Path, capsys: Prin
     # given a passport of an H200, a damaged one, and this machine without one
     measure = ("measure", "--device", "cpu", "--quick", "--results", str(results))
     assert ridgeline(*measure, "--name", "nvidia-h200") == 2
-    err = capsys.readouterr().err
-    assert "is the passport of another machine (GPUs: 1 × NVIDIA H200 before, " in err
-    assert "--name NAME" in err
+    assert "nvidia-h200.json is not a passport of this machine" in capsys.readouterr().err
     assert (results / "machines" / "nvidia-h200.json").read_text() == RECORDED.read_text()
-    damaged = results / "machines" / "box.json"
-    damaged.write_text("{")
+    (results / "machines" / "box.json").write_text("{")
     assert ridgeline(*measure, "--name", "box") == 2
-    err = capsys.readouterr().err
-    assert "cannot be read as a passport" in err
-    assert "--name NAME" in err
+    assert "hint: keep this one under another name: --name NAME" in capsys.readouterr().err

@@ -19,14 +19,13 @@ from tests.cli.analyzed_here import Printed, command
 from tests.profile.stand_ins import PROGRAM, use_stand_ins
 
 from ridgeline import provenance
-from ridgeline.cli.show_profiles import show_profiles
 from ridgeline.measure.isolation import Failure, Outcome
 from ridgeline.measure.worker import run_request
 from ridgeline.pipeline import profile as profiled
 from ridgeline.pipeline.cases import Case, CaseRunner
 from ridgeline.pipeline.machine import device_task
 from ridgeline.profile.storage import profile_run, script_name
-from ridgeline.records import CaptureRequest, CopyTotals, DeviceMemory, ProfileOptions, RunResult
+from ridgeline.records import CaptureRequest, DeviceMemory, ProfileOptions, RunResult
 from ridgeline.records import Failure as Failed
 from ridgeline.report.study import read_study
 from ridgeline.store import ResultsFolder, to_run
@@ -77,7 +76,7 @@ def h200(tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
     use_stand_ins(monkeypatch, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(profiled, "run_isolated", isolated)
-    monkeypatch.setattr(profiled, "CaseRunner", FakeRunner)
+    monkeypatch.setattr("ridgeline.pipeline.cases.CaseRunner", FakeRunner)
     has_device(monkeypatch, "NVIDIA H200")
     return tmp_path
 
@@ -139,24 +138,6 @@ def test_a_profile_in_the_terminal(h200: Path, capsys: Printed) -> None:
     assert run.request.of_run in ResultsFolder(h200 / "results").run_ids()
     kernels = ResultsFolder(h200 / "results").read_table(run.run_id, "kernels")
     assert len(kernels) == 631
-
-
-def test_copies_in_the_terminal(h200: Path, capsys: Printed) -> None:
-    # given a step with three copies in two iterations, that ran beside its kernels
-    assert command(*AMP) == 0
-    [run] = profiles(h200)
-    capsys.readouterr()
-    copies = CopyTotals(launches=1.5, time_s=1e-3, moved_bytes=64.0)
-    result = replace(run.result, copies=copies, busy_time_s=7e-3, gap_s=13e-3)
-    # when it is shown
-    show_profiles([replace(run, result=result)], ResultsFolder(h200 / "results"), quiet=True)
-    # then their time stands beside that of the kernels, and what ran at once is told of both
-    [told] = [line for line in capsys.readouterr().out.splitlines() if "kernels 6.94 ms" in line]
-    assert told == (
-        "resnet50, batch 32, amp: kernels 6.94 ms, 1.5 copies and fills by the driver 1.00 ms (some"
-        " at the same time: 7.00 ms on the clock) in a step of 20.0 ms; 13.0 ms (65.0 %) without"
-        " either: the host launches, or waits"
-    )
 
 
 def test_json_whole(h200: Path, capsys: Printed) -> None:
@@ -318,14 +299,6 @@ def test_a_program_of_the_users(h200: Path, capsys: Printed) -> None:
     )  # fmt: skip
     study = read_study(ResultsFolder(h200 / "results"))
     assert study.captures["label"].tolist() == ["fake_program.py --lr 0.1"]
-
-
-@pytest.mark.parametrize("asked", [("--tier", "time"), (), ("--tool", "ncu")])
-def test_a_program_in_the_terminal(h200: Path, capsys: Printed, asked: tuple[str, ...]) -> None:
-    assert command("profile", *asked, "--", *PROGRAM) == 0
-    out = capsys.readouterr().out
-    assert "kernels 6.94 ms in a step of 18.5 ms" in out
-    assert ("798 GFLOP" in out) is ("time" not in asked)  # its own products, each counted once
 
 
 def test_an_unmarked_program(h200: Path, capsys: Printed, monkeypatch: MonkeyPatch) -> None:

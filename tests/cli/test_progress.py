@@ -20,11 +20,12 @@ with progress_bar(2, quiet=False) as progress:
         with progress.aside():
             print(f"line {number}", flush=True)
         progress.update("layers", 1, 2)
-with progress_bar(60, quiet=False, in_seconds=True) as progress:
+with progress_bar(60.0, quiet=False) as progress:
     progress.expect(30)
     progress.start("machine")
     progress.update("cpu", 0, 0)
-with progress_bar(None, quiet=False) as progress:
+with progress_bar(1, quiet=False) as progress:
+    progress.start("training")
     progress.update("epoch 1", 3, 4)
 print("table")
 """
@@ -72,17 +73,3 @@ def test_lines_stay_and_bars_go(tmp_path: Path) -> None:
     assert "machine: cpu" in written
     assert "epoch 1" in written
     assert [line for line in screen(written) if line] == ["line 1", "line 2", "table"]
-
-
-def test_lines_go_to_stdout_whatever_the_bars_do(tmp_path: Path) -> None:
-    # given a terminal for the bars only
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    ours, theirs = os.openpty()
-    done = subprocess.run(
-        [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=theirs, text=True,
-        env={**os.environ, "TERM": "xterm"},
-    )  # fmt: skip
-    os.close(theirs)
-    os.close(ours)
-    assert (done.returncode, done.stdout) == (0, "line 1\nline 2\ntable\n")

@@ -17,6 +17,7 @@ RUN = shlex.join(("run", *NET_MAKE, *QUICK, "--in-process"))
 ANALYZE = "analyze net.py:make --input-size 4 --backend cpu --in-process"
 EXPORT = "export net.py:make -o out.onnx"
 SIZED = f"{EXPORT} --input-size 4"
+COUNT = "count net.py:make --input-size 4"
 TRAIN = "train --data synthetic"
 ROOFLINE = "roofline --results cpu"
 COMPARE = "compare first second --results cpu"
@@ -42,6 +43,24 @@ REFUSED = [  # a command, the beginning of its error
     (f"{RUN} --config width", "--config 'width' is not valid\n  hint: write key=value"),
     (f"{RUN} --device 9", "there is no "),
     (f"{RUN} --find-max-batch", "--batch-size and --find-max-batch exclude each other"),
+    ("count", "no model was named\n  hint: for example: ridgeline count resnet50; --list shows"),
+    (f"{COUNT} -b 0", "--batch-size '0' is not valid\n  hint: give whole numbers of 1 to"),
+    (f"{COUNT} --input-size -1", "--input-size '-1' is not valid"),
+    (f"{COUNT} --precision fp8", "unknown precision 'fp8'\n  hint: choose fp32, tf32"),
+    (f"{COUNT} --mode trian", "unknown mode 'trian'\n  hint: choose infer, train"),
+    (f"{COUNT} --mode train --optimizer sdg", "unknown optimizer 'sdg'"),
+    (f"{COUNT} --causal both", "unknown causal 'both'\n  hint: choose full, half"),
+    (f"{COUNT} --find-max-batch lots", "'lots' is not an amount of memory"),
+    (f"{COUNT} -o table.xls", "unknown ending of --output '.xls'\n  hint: choose .csv"),
+    (f"{COUNT} --table rows", "unknown --table 'rows'\n  hint: choose layers, ops"),
+    (f"{COUNT} --format xml", "unknown --format 'xml'\n  hint: choose table, markdown"),
+    (f"{COUNT} --output-dir ''", "the name of a folder is empty\n  hint: write . for this folder"),
+    (f"{COUNT} --dim seq=3", "--dim is for .onnx files\n  hint: PyTorch models take --batch-size"),
+    (
+        f"{COUNT} --compare-onnx net.py --mode train",
+        "--compare-onnx cannot compare --mode train\n  hint: it compares a forward pass",
+    ),
+    (f"{COUNT} --input-size 9", "layer 0 (Linear) failed on input 1x9: "),
     ("analyze", "no model was named"),
     ("analyze resnet5000 --in-process", "unknown model 'resnet5000'"),
     (f"{ANALYZE} --mode dream", "unknown mode 'dream'"),
@@ -68,10 +87,10 @@ REFUSED = [  # a command, the beginning of its error
     ("export none.py:make -o out.onnx", "no such file: none.py"),
     ("export net.py:mkae -o out.onnx", "unknown factory in net.py: 'mkae'"),
     (EXPORT, "net.py:make: the shape of the input is not known"),
-    (f"{SIZED} --mode learn", "mode 'learn' is not known"),
+    (f"{SIZED} --mode learn", "unknown mode 'learn'"),
     (f"{SIZED} --opset 3", "opset 3 is too old"),
     (f"{SIZED} --external-above much", "'much' is not an amount of memory"),
-    ("export net.py:make --input-size 4 -o net.py/net.onnx", "cannot write net.py/net.onnx"),
+    ("export net.py:make --input-size 4 -o net.py/net.onnx", "cannot write to net.py"),
     ("machine show nosuch", "there is no passport of 'nosuch'"),
     ("machine list", "there are no passports in"),
     ("machine show missing.json", "there is no passport missing.json"),

@@ -18,10 +18,6 @@ from ridgeline.store import ResultsFolder, ResultsIndex
 
 __all__ = ["folder"]  # a fixture
 
-PROMISED = (
-    "run_id", "model", "batch_size", "mode", "precision", "backend", "status", "samples_per_s",
-    "step_time_s", "busy_fraction", "energy_j_per_step", "peak_memory_bytes", "warnings",
-)  # fmt: skip
 SEED_000 = (
     "timestamp", "hostname", "arch", "backend", "device_name", "batch_size", "warmup_iters",
     "measured_iters", "precision", "lr", "momentum", "weight_decay", "elapsed_sec",
@@ -55,34 +51,6 @@ def test_the_line_agrees_with_the_run(folder: Path, capsys: Printed) -> None:
     assert len(run.result.step_time_s.samples) == 5
     assert " samples/s " in streams.out
     assert streams.err.endswith("runs are in results/runs, 2 views in results\n")
-
-
-def test_json_has_the_promised_keys(folder: Path, capsys: Printed) -> None:
-    assert run_here(*NET_MAKE, *QUICK, "--json", "--backend", "cpu") == 0
-    (answer,) = json_of(capsys)
-    (run,) = ResultsFolder().read_runs()
-    assert set(PROMISED) <= set(answer)
-    assert pick(answer, "run_id", "model", "batch_size", "mode", "precision", "backend") == {
-        "run_id": run.run_id, "model": "net.py:make", "batch_size": 2, "mode": "train",
-        "precision": "fp32", "backend": "cpu",
-    }  # fmt: skip
-    assert set(answer["step_time_s"]) == {"median", "mean", "std", "min", "max"}
-    assert answer["samples_per_s"] == run.result.samples_per_s
-    assert answer["peak_memory_bytes"] > 0
-    # a CPU has no kernels, and energy was not asked for
-    assert pick(answer, "status", "busy_fraction", "energy_j_per_step", "reason") == {
-        "status": "ok", "busy_fraction": None, "energy_j_per_step": None, "reason": None,
-    }  # fmt: skip
-
-
-def test_json_of_a_run_that_failed(folder: Path, capsys: Printed) -> None:
-    assert run_here("net.py:make", "--input-size", "5", "-b", "2", *QUICK, "--json") == 3
-    (answer,) = json_of(capsys)
-    assert set(PROMISED) <= set(answer)
-    nothing = ("samples_per_s", "step_time_s", "busy_fraction", "peak_memory_bytes", "backend")
-    assert pick(answer, *nothing) == dict.fromkeys(nothing)
-    assert answer["status"] == "failed"
-    assert "mat1 and mat2 shapes cannot be multiplied" in answer["reason"]
 
 
 def test_models_precisions_and_batches_in_one_call(folder: Path, capsys: Printed) -> None:
@@ -134,41 +102,6 @@ def test_metrics_have_a_row_per_completed_run_and_are_made_again(folder: Path) -
     assert both["label"].tolist()[1] == "second"
     rate = both["images_processed"] / both["elapsed_sec"]
     assert both["images_per_sec"].tolist() == pytest.approx(rate.tolist())
-
-
-def test_layers_are_printed_and_added_up(folder: Path, capsys: Printed) -> None:
-    assert run_here(*NET_MAKE, *QUICK, "--layers") == 0
-    out = capsys.readouterr().out
-    assert re.search(r"\nnet.py:make, batch 2: (\d+) of \1 rows, the slowest first\n", out)
-    assert re.search(r"\nall layers together \S+ \S+, a step .*(more|less) \(", out)
-    run_id = ResultsFolder().run_ids()[0]
-    table = pd.read_csv("results/net.py-make_layers.csv")
-    linear = table[table["layer"] == "0"].iloc[0]
-    assert [linear[name] for name in ("model", "input_shape", "run_id")] == [
-        "net.py:make", "2x4", run_id,
-    ]  # fmt: skip
-    assert {"0", "1", "2"} <= set(ResultsFolder().read_table(run_id, "layers")["layer"])
-
-
-def test_layers_are_in_the_json(folder: Path, capsys: Printed) -> None:
-    assert run_here(*NET_MAKE, *QUICK, "--layers", "--json") == 0
-    (answer,) = json_of(capsys)
-    table = ResultsFolder().read_table(answer["run_id"], "layers")
-    assert [row["layer"] for row in answer["layers"]] == table["layer"].tolist()
-    (linear,) = (row for row in answer["layers"] if row["layer"] == "0")
-    whole_s = sum(row["time_s"] for row in answer["layers"])
-    assert linear["percentage"] == pytest.approx(100 * linear["time_s"] / whole_s)
-    assert linear["time_s"] == pytest.approx(linear["forward_s"] + linear["backward_s"])
-    chosen = ("kind", "calls", "input_shape", "in_channels", "kernel_size", "energy_per_layer_j")
-    assert pick(linear, *chosen) == {
-        "kind": "Linear", "calls": linear["calls"], "input_shape": "2x4", "in_channels": 4,
-        "kernel_size": None, "energy_per_layer_j": None,
-    }  # fmt: skip
-    assert answer["layers_together"]["sum_s"] > 0
-    # and none where none were timed
-    assert run_here(*NET_MAKE, *QUICK, "--json") == 0
-    (answer,) = json_of(capsys)
-    assert pick(answer, "layers", "layers_together") == {"layers": None, "layers_together": None}
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ EVERYTHING = {  # every option that makes sense together with the others
     "--iters": "2", "--repeats": "1", "--optimizer": "momentum", "--lr": "0.1",
     "--momentum": "0.8", "--weight-decay": "0.01", "--grad-accum-steps": "2",
     "--channels-last": None, "--deterministic": None, "--cudnn-benchmark": None, "--nvtx": None,
+    "--algorithm": "gemm",
     "--data": "synthetic-host", "--workers": "1", "--pin-memory": None, "--prefetch-factor": "2",
     "--augment": None, "--layers": None, "--energy": None, "--energy-time": "0.1",
     "--layer-energy": None, "--seed": "1", "--label": "all at once", "--results": "kept",

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import ridgeline
 from ridgeline.count.result import CountResult
@@ -36,12 +36,31 @@ class Case:
     transcendental: int | None = 0
     read: int | None = None
     written: int | None = None
+    phase: str = ""  # of a training step: only this one is checked
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Net(nn.Module):
+    """Parts by their names, and a forward pass over them."""
+
+    def __init__(self, forward: Callable[..., Any], **parts: Any) -> None:
+        super().__init__()
+        self._forward = forward
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, *data: Any) -> Any:
+        return self._forward(self, *data)
 
 
 def x(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """A tensor without data."""
     return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def g(tensor: Tensor) -> Tensor:
+    """One like it that wants a gradient."""
+    return tensor.clone().requires_grad_()
 
 
 def ids(*shape: int, below: int = 1) -> Tensor:
@@ -57,10 +76,11 @@ def table(*cases: Case) -> pytest.MarkDecorator:
 
 def check(case: Case) -> CountResult:
     """Count the case and compare it with the numbers given."""
-    result = ridgeline.count(case.model, case.inputs, **case.settings)
+    mode = "train" if case.phase else "infer"
+    result = ridgeline.count(case.model, case.inputs, mode=mode, **case.settings)
     assert result.unknown == {}
     assert_cost(
-        result.total,
+        result.phase(case.phase) if case.phase else result.total,
         macs=case.macs,
         other=case.other,
         transcendental=case.transcendental,

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from tests.count.cases import FP32, Case, assert_cost, check, table, x
+from tests.count.cases import FP32, Case, Net, assert_cost, check, g, table, x
 from torch import Tensor, nn
 
 import ridgeline
@@ -67,44 +67,32 @@ def test_forward(case: Case) -> None:
     check(case)
 
 
-def test_backward_is_four_products() -> None:
-    """dV, dP, dQ and dK: twice the forward; the softmax and scale are 4 + 1 a score."""
-    qkv = tuple(t.clone().requires_grad_() for t in QKV)
-    r = ridgeline.count(attend(), qkv, mode="train")
-    assert_cost(
-        r.phase("forward"),
-        macs=SCORES * 8,
-        written=FP32 * (120 + 2 * 3 * 5),  # and the log-sum-exp of each query
-    )
-    assert_cost(
-        r.phase("input-grad"),
-        macs=SCORES * 16,
-        other=5 * SCORES,
-        transcendental=0,
-        read=FP32 * (120 + 3 * 120 + 120 + 30),
-        written=FP32 * 3 * 120,
-    )
+WANTING = (g(QKV[0]), g(QKV[1]), g(QKV[2]))
+BIASED = Net(
+    lambda n, q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=n.bias),
+    bias=nn.Parameter(torch.empty(3, 5, 5)),
+)
 
 
-def test_backward_of_the_values_alone() -> None:
-    q, k, v = QKV
-    r = ridgeline.count(attend(), (q, k, v.clone().requires_grad_()), mode="train")
-    assert_cost(r.phase("input-grad"), macs=SCORES * 4, other=0, written=FP32 * 120)
+@table(
+    # the log-sum-exp of each query is written, too
+    Case("all", attend(), WANTING, phase="forward", macs=SCORES * 8, other=5 * SCORES,
+         transcendental=SCORES, written=FP32 * (120 + 2 * 3 * 5)),
+    # dV, dP, dQ and dK: twice the forward; the softmax and scale are 4 + 1 a score
+    Case("all", attend(), WANTING, phase="input-grad", macs=SCORES * 16, other=5 * SCORES,
+         read=FP32 * (120 + 3 * 120 + 120 + 30), written=FP32 * 3 * 120),
+    Case("values alone", attend(), (*QKV[:2], g(QKV[2])), phase="input-grad", macs=SCORES * 4,
+         written=FP32 * 120),
+    Case("a learned bias on the scores", BIASED, QKV, phase="optimizer", other=2 * 75),
+)  # fmt: skip
+def test_training(case: Case) -> None:
+    check(case)
 
 
 def test_a_learned_bias_on_the_scores_gets_its_gradient() -> None:
-    class Biased(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.bias = nn.Parameter(torch.empty(3, 5, 5))
-
-        def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=self.bias)
-
-    r = ridgeline.count(Biased(), QKV, mode="train")
+    r = ridgeline.count(BIASED, QKV, mode="train")
     backward = r.phase("input-grad").macs + r.phase("weight-grad").macs
     assert backward == SCORES * 4  # dP only
-    assert_cost(r.phase("optimizer"), other=2 * 75)
     assert r.memory.gradient_bytes == FP32 * 75
 
 
@@ -116,15 +104,10 @@ PRODUCTS = 2 * HEADS * 3 * 3 * (4 + 4)
 
 
 def attention_layer(need_weights: bool) -> nn.Module:
-    class Layer(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.attention = nn.MultiheadAttention(E, HEADS, batch_first=True)
-
-        def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Any:
-            return self.attention(q, k, v, need_weights=need_weights)[0]
-
-    return Layer()
+    return Net(
+        lambda n, q, k, v: n.attention(q, k, v, need_weights=need_weights)[0],
+        attention=nn.MultiheadAttention(E, HEADS, batch_first=True),
+    )
 
 
 @pytest.mark.parametrize("need_weights", [True, False])

@@ -44,45 +44,36 @@ def test_the_next_batch_never_fits(fixed: int, each: int, jump: int, limit: int)
     assert peak(batch) <= limit < peak(batch + 1)
 
 
-def test_few_counts_are_needed() -> None:
-    asked = []
-
-    def peak(batch: int) -> int:
-        asked.append(batch)
-        return 10**8 + 85_000_000 * batch
-
-    assert max_batch(peak, 24 * 10**9) == 281
-    assert len(asked) <= 8
-
-
-@pytest.mark.parametrize("largest", [1, 2, 3, 63, 64, 100, 999])
-def test_a_batch_that_did_not_fit_tells_nothing_more(largest: int) -> None:
-    # given a device that can only be tried: a batch fits and tells its memory, or it does not
+def tried_with(
+    peak: Callable[[int], int], limit: int, largest: float = inf, within: float = 0.0
+) -> tuple[int, list[int]]:
+    """The batch that is found where those above `largest` fail, and all that were tried."""
     tried: list[int] = []
 
     def peak_bytes(batch: int) -> float:
         tried.append(batch)
-        return 50 + 10 * batch if batch <= largest else inf
+        return peak(batch) if batch <= largest else inf
 
-    # when the limit is far above what fits, as where memory is in pieces
-    found = max_batch(peak_bytes, limit_bytes=20_000)
+    return max_batch(peak_bytes, limit, within=within), tried
 
+
+def test_few_counts_are_needed() -> None:
+    found, tried = tried_with(line(10**8, 85_000_000), 24 * 10**9)
+    assert (found, len(tried) <= 8) == (281, True)
+
+
+@pytest.mark.parametrize("largest", [1, 2, 3, 63, 64, 100, 999])
+def test_a_batch_that_did_not_fit_tells_nothing_more(largest: int) -> None:
+    # given a limit far above what fits, as where memory is in pieces
+    found, tried = tried_with(line(50, 10), 20_000, largest)
     # then the largest that fits is found, in a few tries
-    assert found == largest
-    assert len(tried) <= 15
+    assert (found, len(tried) <= 15) == (largest, True)
 
 
 @pytest.mark.parametrize("largest", [1, 2, 3, 63, 1995, 30_000])
 def test_tries_end_when_the_answer_is_close_enough(largest: int) -> None:
     # given a device on which batches fail long before its memory is full
-    tried: list[int] = []
-
-    def peak_bytes(batch: int) -> float:
-        tried.append(batch)
-        return 500 + 10 * batch if batch <= largest else inf
-
-    found = max_batch(peak_bytes, limit_bytes=1_000_000, within=0.01)
-
+    found, tried = tried_with(line(500, 10), 1_000_000, largest, within=0.01)
     assert 0.99 * largest <= found <= largest
     assert len(tried) <= 16
     # and no try is much larger than the one before: its inputs have to fit into the host's memory
@@ -90,12 +81,6 @@ def test_tries_end_when_the_answer_is_close_enough(largest: int) -> None:
 
 
 def test_a_line_that_is_right_needs_few_tries() -> None:
-    tried: list[int] = []
-
-    def peak_bytes(batch: int) -> float:
-        tried.append(batch)
-        return 500 + 10 * batch if batch <= 2000 else inf
-
     # 500 + 10·2000 = 20,500: the line says 2000, one percent more fails, and that is close enough
-    assert max_batch(peak_bytes, limit_bytes=20_500, within=0.01) == 2000
-    assert tried == [1, 2, 32, 512, 2000, 2020]
+    found, tried = tried_with(line(500, 10), 20_500, 2000, within=0.01)
+    assert (found, tried) == (2000, [1, 2, 32, 512, 2000, 2020])

@@ -6,28 +6,21 @@ from itertools import product
 from math import prod
 from typing import Any
 
-import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from tests.count.cases import FP32, Case, assert_cost, check, table, x
+from tests.count.cases import FP32, Case, check, table, x
 from torch import nn
 
 import ridgeline
 
 
 @table(
-    Case(
-        "1d",
-        nn.Conv1d(3, 8, 3),
-        x(2, 3, 10),  # 10 − 3 + 1 = 8 places
-        macs=2 * 8 * 8 * 3 * 3,
-        other=2 * 8 * 8,  # bias
-        read=FP32 * (2 * 3 * 10 + 8 * 3 * 3 + 8),
-        written=FP32 * 2 * 8 * 8,
-    ),
+    # 10 − 3 + 1 = 8 places
+    Case("1d", nn.Conv1d(3, 8, 3), x(2, 3, 10), macs=2 * 8 * 8 * 3 * 3, other=2 * 8 * 8,
+         read=FP32 * (2 * 3 * 10 + 8 * 3 * 3 + 8), written=FP32 * 2 * 8 * 8),
     Case("2d", nn.Conv2d(3, 8, 3, padding=1), x(2, 3, 6, 5), macs=2 * 8 * 6 * 5 * 3 * 3 * 3,
          other=2 * 8 * 6 * 5, read=FP32 * (2 * 3 * 6 * 5 + 8 * 3 * 3 * 3 + 8),
          written=FP32 * 2 * 8 * 6 * 5),
@@ -87,56 +80,43 @@ def test_forward(case: Case) -> None:
     check(case)
 
 
-@pytest.mark.parametrize("groups", [1, 2, 4])
-def test_backward_of_grouped_convolutions_repeats_the_forward_twice(groups: int) -> None:
+def two(groups: int) -> nn.Module:
     """Two layers, so that the second has an input gradient: 4·9 places, (4/g)·9 a place."""
-    layers = [nn.Conv2d(4, 4, 3, padding=1, groups=groups, bias=False) for _ in range(2)]
-    r = ridgeline.count(nn.Sequential(*layers), x(1, 4, 3, 3), mode="train")
-    one = 4 * 9 * (4 // groups) * 9
-    weight = 4 * (4 // groups) * 9
-    assert_cost(r.phase("forward"), macs=2 * one)
-    assert_cost(
-        r.phase("input-grad"),  # of the second layer only
-        macs=one,
-        other=0,
-        read=FP32 * (4 * 9 + weight),
-        written=FP32 * 4 * 9,
-    )
-    assert_cost(
-        r.phase("weight-grad"),
-        macs=2 * one,
-        other=0,
-        read=2 * FP32 * (4 * 9 + 4 * 9),
-        written=2 * FP32 * weight,
+    return nn.Sequential(
+        *[nn.Conv2d(4, 4, 3, padding=1, groups=groups, bias=False) for _ in range(2)]
     )
 
 
-def test_bias_gradient_is_a_sum() -> None:
-    r = ridgeline.count(nn.Conv1d(2, 3, 3), x(2, 2, 6), mode="train")
-    assert_cost(
-        r.phase("weight-grad"),
-        macs=2 * 3 * 4 * 2 * 3,
-        other=2 * 3 * 4,
-        written=FP32 * (3 * 2 * 3 + 3),
-    )
-    assert_cost(r.phase("input-grad"), macs=0, other=0, read=0, written=0)
+ONE = {groups: 4 * 9 * (4 // groups) * 9 for groups in (1, 2, 4)}
+WEIGHT = {groups: 4 * (4 // groups) * 9 for groups in (1, 2, 4)}
+TRANSPOSED = nn.Sequential(
+    nn.ConvTranspose2d(4, 4, 2, bias=False), nn.ConvTranspose2d(4, 2, 2, bias=False)
+)
+FIRST, SECOND = 4 * 9 * 4 * 4, 4 * 16 * 2 * 4
+FROZEN = nn.Sequential(*[nn.Conv1d(2, 2, 3, bias=False) for _ in range(2)])
+FROZEN[1].requires_grad_(False)
 
 
-def test_transposed_backward() -> None:
-    first, second = nn.ConvTranspose2d(4, 4, 2, bias=False), nn.ConvTranspose2d(4, 2, 2, bias=False)
-    r = ridgeline.count(nn.Sequential(first, second), x(1, 4, 3, 3), mode="train")
-    one, two = 4 * 9 * 4 * 4, 4 * 16 * 2 * 4
-    assert_cost(r.phase("input-grad"), macs=two)
-    assert_cost(r.phase("weight-grad"), macs=one + two)
-
-
-def test_frozen_layer_has_no_weight_gradient() -> None:
-    first, second = (nn.Conv1d(2, 2, 3, bias=False) for _ in range(2))
-    second.weight.requires_grad_(False)
-    r = ridgeline.count(nn.Sequential(first, second), x(1, 2, 8), mode="train")
-    assert_cost(r.phase("weight-grad"), macs=2 * 6 * 2 * 3)
-    assert_cost(r.phase("input-grad"), macs=2 * 4 * 2 * 3)
-    assert_cost(r.phase("optimizer"), other=2 * 12, read=FP32 * 2 * 12, written=FP32 * 12)
+@table(
+    *[Case(f"{n} groups", two(n), x(1, 4, 3, 3), phase="forward", macs=2 * ONE[n]) for n in ONE],
+    # of the second layer only
+    *[Case(f"{n} groups", two(n), x(1, 4, 3, 3), phase="input-grad", macs=ONE[n],
+           read=FP32 * (4 * 9 + WEIGHT[n]), written=FP32 * 4 * 9) for n in ONE],
+    *[Case(f"{n} groups", two(n), x(1, 4, 3, 3), phase="weight-grad", macs=2 * ONE[n],
+           read=2 * FP32 * (4 * 9 + 4 * 9), written=2 * FP32 * WEIGHT[n]) for n in ONE],
+    # the bias's gradient is a sum
+    Case("bias", nn.Conv1d(2, 3, 3), x(2, 2, 6), phase="weight-grad", macs=2 * 3 * 4 * 2 * 3,
+         other=2 * 3 * 4, written=FP32 * (3 * 2 * 3 + 3)),
+    Case("bias", nn.Conv1d(2, 3, 3), x(2, 2, 6), phase="input-grad", read=0, written=0),
+    Case("transposed", TRANSPOSED, x(1, 4, 3, 3), phase="input-grad", macs=SECOND),
+    Case("transposed", TRANSPOSED, x(1, 4, 3, 3), phase="weight-grad", macs=FIRST + SECOND),
+    Case("frozen", FROZEN, x(1, 2, 8), phase="weight-grad", macs=2 * 6 * 2 * 3),
+    Case("frozen", FROZEN, x(1, 2, 8), phase="input-grad", macs=2 * 4 * 2 * 3),
+    Case("frozen", FROZEN, x(1, 2, 8), phase="optimizer", other=2 * 12, read=FP32 * 2 * 12,
+         written=FP32 * 12),
+)  # fmt: skip
+def test_training(case: Case) -> None:
+    check(case)
 
 
 def test_formula_is_written_out() -> None:
@@ -178,26 +158,15 @@ def visits(s: dict[str, int], sides: int) -> int:
     return sum(1 for _ in product(*map(range, loops)))
 
 
-@hypothesis_settings(max_examples=40)
-@given(shapes)
-def test_as_many_as_the_loops_do(s: dict[str, int]) -> None:
-    kind = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[s["dims"] - 1]
+@hypothesis_settings(max_examples=60)
+@given(shapes, st.booleans())
+def test_as_many_as_the_loops_do(s: dict[str, int], transposed: bool) -> None:
+    """Transposed, every input place spreads over the whole kernel."""
+    name = f"Conv{'Transpose' if transposed else ''}{s['dims']}d"
     channels = s["groups"] * s["in_per_group"], s["groups"] * s["out_per_group"]
     options: dict[str, Any] = {key: s[key] for key in ("stride", "padding", "dilation", "groups")}
     with torch.device("meta"):
-        layer = kind(*channels, s["kernel"], bias=False, **options)
-    given_input = x(s["batch"], channels[0], *[s["size"]] * s["dims"])
-    assert ridgeline.count(layer, given_input).total.macs == visits(s, places(s))
-
-
-@hypothesis_settings(max_examples=30)
-@given(shapes)
-def test_transposed_as_many_as_the_loops_do(s: dict[str, int]) -> None:
-    """Every input place spreads over the whole kernel."""
-    kind = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)[s["dims"] - 1]
-    channels = s["groups"] * s["in_per_group"], s["groups"] * s["out_per_group"]
-    options: dict[str, Any] = {key: s[key] for key in ("stride", "padding", "dilation", "groups")}
-    with torch.device("meta"):
-        layer = kind(*channels, s["kernel"], bias=False, **options)
-    given_input = x(s["batch"], channels[0], *[s["size"]] * s["dims"])
-    assert ridgeline.count(layer, given_input).total.macs == visits(s, s["size"])
+        layer = getattr(nn, name)(*channels, s["kernel"], bias=False, **options)
+    data = x(s["batch"], channels[0], *[s["size"]] * s["dims"])
+    sides = s["size"] if transposed else places(s)
+    assert ridgeline.count(layer, data).total.macs == visits(s, sides)

@@ -1,9 +1,11 @@
 """What is said when a model fails, and models that once failed for no good reason."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
+from tests.count.cases import Net
 from torch import Tensor, nn
 
 import ridgeline
@@ -16,28 +18,12 @@ class Output:
     scores: Tensor
 
 
-class Recorded(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(3, 4)
-
-    def forward(self, x: Tensor) -> Output:
-        return Output(self.layer(x))
+def branch(net: Any, x: Tensor) -> Any:
+    return net.layer(x) if x.sum() > 0 else net.layer(x) * 2
 
 
-class Branching(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(3, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.layer(x) if x.sum() > 0 else self.layer(x) * 2
-        return out
-
-
-class Misspelt(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return relo(x)  # type: ignore[name-defined, no-any-return]  # noqa: F821
+def misspelt(_: Any, x: Tensor) -> Any:
+    return relo(x)  # type: ignore[name-defined]  # noqa: F821
 
 
 def complaint(model: nn.Module, x: Tensor, mode: str = "infer") -> str:
@@ -47,8 +33,9 @@ def complaint(model: nn.Module, x: Tensor, mode: str = "infer") -> str:
 
 
 def test_a_record_as_output_trains() -> None:
+    model = Net(lambda n, x: Output(n.layer(x)), layer=nn.Linear(3, 4))
     # forward and weight-grad, 2·3·4 each; the input needs no gradient
-    assert ridgeline.count(Recorded(), (2, 3), mode="train").total.macs == 48
+    assert ridgeline.count(model, (2, 3), mode="train").total.macs == 48
 
 
 def test_lazy_modules_find_their_shapes_first() -> None:
@@ -61,14 +48,14 @@ def test_lazy_modules_find_their_shapes_first() -> None:
 
 
 def test_a_branch_on_values_is_run_for_real_and_says_why() -> None:
-    result = ridgeline.count(Branching(), torch.ones(2, 3))
+    result = ridgeline.count(Net(branch, layer=nn.Linear(3, 4)), torch.ones(2, 3))
     assert result.traced_on == "real"
     assert "item() cannot be called on meta tensors" in result.notes[0]
 
 
 def test_a_branch_on_values_without_data() -> None:
     with torch.device("meta"):
-        model = Branching()
+        model = Net(branch, layer=nn.Linear(3, 4))
     assert complaint(model, torch.empty(2, 3, device="meta")) == (
         "the model looks at values that shapes cannot give: "
         "Tensor.item() cannot be called on meta tensors\n"
@@ -77,7 +64,7 @@ def test_a_branch_on_values_without_data() -> None:
 
 
 def test_a_mistake_in_the_code_is_not_blamed_on_shapes() -> None:
-    text = complaint(Misspelt(), torch.ones(2))
+    text = complaint(Net(misspelt), torch.ones(2))
     assert "name 'relo' is not defined (test_errors.py:" in text
     assert "the error is in the model's own code" in text
 
@@ -93,18 +80,14 @@ def test_sparse_inputs_are_refused() -> None:
 
 def test_attention_trains_on_real_tensors() -> None:
     # given attention in a model that must run for real
-    class Attends(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.project = nn.Linear(4, 4)
+    def forward(net: Any, x: Tensor) -> Any:
+        x = net.project(x)
+        if x.sum() > -1e9:
+            x = nn.functional.scaled_dot_product_attention(x, x, x)
+        return x
 
-        def forward(self, x: Tensor) -> Tensor:
-            x = self.project(x)
-            if x.sum() > -1e9:
-                x = nn.functional.scaled_dot_product_attention(x, x, x)
-            return x
-
-    result = ridgeline.count(Attends(), torch.ones(1, 2, 3, 4), mode="train")
+    model = Net(forward, project=nn.Linear(4, 4))
+    result = ridgeline.count(model, torch.ones(1, 2, 3, 4), mode="train")
     products, attention = 2 * 3 * 4 * 4, 2 * 3 * 3 * (4 + 4)
     assert result.traced_on == "real"
     assert result.total.macs == 2 * products + 3 * attention

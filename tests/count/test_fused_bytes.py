@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
-from tests.count.cases import FP32, x
+from tests.count.cases import FP32, Net, x
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -75,41 +73,29 @@ def test_a_module_does_not_move_what_stays_in_it() -> None:
     assert result.fused.total_bytes == FP32 * (forward + backward + 3 * (128 + 64))
 
 
-class Twice(nn.Module):
-    """x·W + x·W: two operators of its own around a layer that is called twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Linear(8, 8, bias=False)
-
-    def forward(self, data: Tensor) -> Any:
-        return self.inner(data) + self.inner(data + 1)
-
-
 def test_a_module_around_others_has_operators_of_its_own() -> None:
-    # given 16 numbers in and out and 64 weights, in inference
-    assert layers(Twice(), x(2, 8), "infer") == {
+    # given x·W + (x + 1)·W: two operators of its own around a layer that is called twice,
+    model = Net(
+        lambda n, data: n.inner(data) + n.inner(data + 1), inner=nn.Linear(8, 8, bias=False)
+    )
+    # with 16 numbers in and out and 64 weights, in inference
+    assert layers(model, x(2, 8), "infer") == {
         "(model)": (16 + 64 + 16, 16 + 16 + 16 + 16 + 16),  # own: x, x + 1; two products, their sum
         "inner": (16 + 16 + 64 + 16 + 16,) * 2,  # the weight once
     }
 
 
-class Checkpointed(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Linear(4, 4, bias=False)
-        self.block = nn.Sequential(nn.Linear(4, 4, bias=False), nn.ReLU())
-
-    def forward(self, data: Tensor) -> Any:
-        return checkpoint(self.block, self.first(data), use_reentrant=False)
-
-
 def test_recomputation_is_backward_work() -> None:
     # given 8 numbers in and out of a layer of 16 weights in a checkpoint
+    model = Net(
+        lambda n, data: checkpoint(n.block, n.first(data), use_reentrant=False),
+        first=nn.Linear(4, 4, bias=False),
+        block=nn.Sequential(nn.Linear(4, 4, bias=False), nn.ReLU()),
+    )
     forward = 8 + 16 + 8
     # then backward reads its input and weight once for both, and writes its output again
     backward = (8 + 16 + 8) + (8 + 8 + 16)
-    assert layers(Checkpointed(), x(2, 4))["block.0"] == (forward + backward,) * 2
+    assert layers(model, x(2, 4))["block.0"] == (forward + backward,) * 2
 
 
 def test_a_lookup_reads_the_rows_that_are_named() -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 import torch.nn.functional as F
-from tests.count.cases import FP32, INT64, Case, assert_cost, check, table, x
+from tests.count.cases import FP32, INT64, Case, assert_cost, check, g, table, x
 from torch import Tensor, nn
 
 import ridgeline
@@ -69,25 +68,23 @@ def test_forward(case: Case) -> None:
     check(case)
 
 
-@pytest.mark.parametrize(
-    ("loss", "per_element", "transcendental"),
-    [
-        (F.mse_loss, 3, 0),  # 2·(x − t)·g
-        (F.smooth_l1_loss, 5, 0),  # x − t, two bounds, ·c, ·g
-        (F.binary_cross_entropy, 5, 0),  # (x − t)/(x·(1 − x))·g
-        (F.soft_margin_loss, 6, 1),  # −t·z/(1 + z)·g, z = exp(−x·t)
+@table(
+    *[
+        Case(loss.__name__, loss, (g(x(2, 3)), x(2, 3)), phase="input-grad", other=each * N,
+             transcendental=exponentials * N)
+        for loss, each, exponentials in (
+            (F.mse_loss, 3, 0),  # 2·(x − t)·g
+            (F.smooth_l1_loss, 5, 0),  # x − t, two bounds, ·c, ·g
+            (F.binary_cross_entropy, 5, 0),  # (x − t)/(x·(1 − x))·g
+            (F.soft_margin_loss, 6, 1),  # −t·z/(1 + z)·g, z = exp(−x·t)
+        )
     ],
-)
-def test_backward(loss: Callable[..., Tensor], per_element: int, transcendental: int) -> None:
-    r = ridgeline.count(loss, (x(2, 3).requires_grad_(), x(2, 3)), mode="train")
-    assert_cost(r.phase("input-grad"), other=per_element * N, transcendental=transcendental * N)
-
-
-def test_cross_entropy_backward() -> None:
-    scores = x(5, 10).requires_grad_()
-    r = ridgeline.count(F.cross_entropy, (scores, torch.zeros(5, dtype=torch.int64)), mode="train")
     # the targets' entries of a zero gradient; then g − exp(y)·Σg
-    assert_cost(r.phase("input-grad"), other=5 + 3 * 50, transcendental=50)
+    Case("cross entropy", F.cross_entropy, (g(x(5, 10)), torch.zeros(5, dtype=torch.int64)),
+         phase="input-grad", other=5 + 3 * 50, transcendental=50),
+)  # fmt: skip
+def test_backward(case: Case) -> None:
+    check(case)
 
 
 def test_ctc() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.count.cases import FP32, INT64, Case, assert_cost, check, ids, table, x
+from tests.count.cases import FP32, INT64, Case, Net, assert_cost, check, ids, table, x
 from torch import Tensor, nn
 
 import ridgeline
@@ -139,12 +139,7 @@ def test_embedding_bag_with_weights() -> None:
 
 def test_embedding_gradient_writes_the_whole_table() -> None:
     r = ridgeline.count(nn.Embedding(100, 4), ids(2, 3, below=7), mode="train")
-    assert_cost(
-        r.phase("weight-grad"),
-        other=24,
-        read=FP32 * 24 + INT64 * 6,
-        written=FP32 * 400,
-    )
+    assert_cost(r.phase("weight-grad"), other=24, read=FP32 * 24 + INT64 * 6, written=FP32 * 400)
 
 
 def test_boolean_mask_of_known_values() -> None:
@@ -156,18 +151,12 @@ def test_boolean_mask_of_known_values() -> None:
 
 
 def test_fan_in_of_a_residual_adds_gradients() -> None:
-    class Residual(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first = nn.Linear(4, 4, bias=False)
-            self.second = nn.Linear(4, 4, bias=False)
+    def forward(net: Any, data: Tensor) -> Any:
+        start = net.first(data)
+        return start + net.second(start)
 
-        def forward(self, data: Tensor) -> Tensor:
-            start = self.first(data)
-            out: Tensor = start + self.second(start)
-            return out
-
-    r = ridgeline.count(Residual(), x(2, 4), mode="train")
+    first, second = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
+    r = ridgeline.count(Net(forward, first=first, second=second), x(2, 4), mode="train")
     assert_cost(r.phase("forward"), macs=64, other=8)
     assert_cost(r.phase("input-grad"), macs=32, other=8, read=FP32 * (8 + 16 + 16), written=64)
     assert_cost(r.phase("weight-grad"), macs=64, other=0)

@@ -6,12 +6,9 @@ that batch norm folds these per channel. One root for each variance.
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
-from tests.count.cases import FP32, INT64, Case, assert_cost, check, table, x
+from tests.count.cases import FP32, INT64, Case, check, g, table, x
 from torch import nn
-
-import ridgeline
 
 N = 2 * 3 * 4 * 4
 IMAGE = x(2, 3, 4, 4)
@@ -59,93 +56,52 @@ def test_forward(case: Case) -> None:
     check(case)
 
 
-def test_batch_norm_in_training() -> None:
-    r = ridgeline.count(nn.BatchNorm2d(3), IMAGE, mode="train")
-    assert_cost(
-        r.phase("forward"),
-        other=(1 + 3 + 2) * N,
-        transcendental=3,
-        # weight, bias, running mean and variance; the count of batches
-        read=FP32 * (N + 4 * 3) + INT64,
-        # saved mean and deviation, running mean and variance; the count of batches
-        written=FP32 * (N + 4 * 3) + INT64,
-    )
+NORM = nn.BatchNorm2d(3)
+PLAIN = nn.BatchNorm2d(3, affine=False)
+
+
+class Frozen(nn.BatchNorm2d):
+    """Keeps its statistics, also in training."""
+
+    def train(self, mode: bool = True) -> Frozen:
+        return super().train(False)
+
+
+@table(
+    # weight, bias, running mean and variance, and the count of batches are read; the saved and the
+    # running mean and deviation, and the count of batches written
+    Case("batch norm", NORM, IMAGE, phase="forward", other=(1 + 3 + 2) * N, transcendental=3,
+         read=FP32 * (N + 4 * 3) + INT64, written=FP32 * (N + 4 * 3) + INT64),
     # Σg: 1, Σg·(x − mean): 3
-    assert_cost(
-        r.phase("weight-grad"),
-        other=4 * N,
-        read=FP32 * (2 * N + 3 * 3),
-        written=FP32 * 2 * 3,
-    )
-    assert_cost(r.phase("input-grad"), other=0, read=0, written=0)
-    assert_cost(r.phase("optimizer"), other=2 * 6)
-
-
-def test_batch_norm_passes_gradients_on() -> None:
-    r = ridgeline.count(nn.BatchNorm2d(3), IMAGE.clone().requires_grad_(), mode="train")
-    assert_cost(
-        r.phase("input-grad"),
-        other=5 * N,  # x − mean, ·c, g −, − mean(g), ·scale
-        read=FP32 * (2 * N + 3 * 3),
-        written=FP32 * N,
-    )
-    assert_cost(r.phase("weight-grad"), other=4 * N, read=0, written=FP32 * 6)
-
-
-def test_batch_norm_without_weights_still_needs_the_sums() -> None:
-    layer = nn.BatchNorm2d(3, affine=False)
-    r = ridgeline.count(layer, IMAGE.clone().requires_grad_(), mode="train")
-    assert_cost(r.phase("input-grad"), other=9 * N)
-    assert_cost(r.phase("weight-grad"), other=0)
-
-
-def test_batch_norm_kept_in_eval_while_training() -> None:
-    class Frozen(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.norm = nn.BatchNorm2d(3)
-
-        def train(self, mode: bool = True) -> Frozen:
-            super().train(mode)
-            self.norm.eval()
-            return self
-
-        def forward(self, image: torch.Tensor) -> torch.Tensor:
-            out: torch.Tensor = self.norm(image)
-            return out
-
-    r = ridgeline.count(Frozen().train(), IMAGE.clone().requires_grad_(), mode="train")
-    assert_cost(r.phase("forward"), other=2 * N)
-    assert_cost(r.phase("input-grad"), other=N)  # g·scale
-    assert_cost(r.phase("weight-grad"), other=4 * N)
-
-
-def test_layer_norm_in_training() -> None:
-    r = ridgeline.count(nn.LayerNorm(6), x(2, 6).requires_grad_(), mode="train")
+    Case("batch norm, first", NORM, IMAGE, phase="weight-grad", other=4 * N,
+         read=FP32 * (2 * N + 3 * 3), written=FP32 * 2 * 3),
+    Case("batch norm, first", NORM, IMAGE, phase="input-grad", read=0, written=0),
+    Case("batch norm, first", NORM, IMAGE, phase="optimizer", other=2 * 6),
+    # x − mean, ·c, g −, − mean(g), ·scale
+    Case("batch norm", NORM, g(IMAGE), phase="input-grad", other=5 * N,
+         read=FP32 * (2 * N + 3 * 3), written=FP32 * N),
+    Case("batch norm", NORM, g(IMAGE), phase="weight-grad", other=4 * N, read=0, written=FP32 * 6),
+    # without weights, it still needs the sums
+    Case("batch norm without weights", PLAIN, g(IMAGE), phase="input-grad", other=9 * N),
+    Case("batch norm without weights", PLAIN, g(IMAGE), phase="weight-grad"),
+    Case("batch norm in eval", Frozen(3).eval(), g(IMAGE), phase="forward", other=2 * N,
+         transcendental=3),
+    Case("batch norm in eval", Frozen(3).eval(), g(IMAGE), phase="input-grad", other=N),  # g·scale
+    Case("batch norm in eval", Frozen(3).eval(), g(IMAGE), phase="weight-grad", other=4 * N),
     # g·w; x − mean, ·r; two sums and a product; four to put them together
-    assert_cost(r.phase("input-grad"), other=(1 + 2 + 3 + 4) * 12, written=FP32 * 12)
+    Case("layer norm", nn.LayerNorm(6), g(x(2, 6)), phase="input-grad",
+         other=(1 + 2 + 3 + 4) * 12, written=FP32 * 12),
     # x − mean, ·r, ·g, and two sums
-    assert_cost(r.phase("weight-grad"), other=5 * 12, written=FP32 * 12)
-
-
-def test_softmax_backward() -> None:
-    r = ridgeline.count(nn.Softmax(dim=-1), x(2, 6).requires_grad_(), mode="train")
-    assert_cost(
-        r.phase("input-grad"),
-        other=4 * 12,  # g·y, its sum, a difference, ·y
-        transcendental=0,
-        read=FP32 * 24,
-        written=FP32 * 12,
-    )
-
-
-def test_log_softmax_backward() -> None:
-    r = ridgeline.count(nn.LogSoftmax(dim=-1), x(2, 6).requires_grad_(), mode="train")
-    assert_cost(r.phase("input-grad"), other=3 * 12, transcendental=12)
-
-
-def test_weight_norm() -> None:
-    """(4, 3) weights in 4 rows: squares, sum, g/norm, product."""
-    layer = nn.utils.parametrizations.weight_norm(nn.Linear(3, 4, bias=False))
-    r = ridgeline.count(layer, x(2, 3))
-    assert_cost(r.total, macs=2 * 4 * 3, other=3 * 12 + 4, transcendental=4)
+    Case("layer norm", nn.LayerNorm(6), g(x(2, 6)), phase="weight-grad", other=5 * 12,
+         written=FP32 * 12),
+    # g·y, its sum, a difference, ·y
+    Case("softmax", nn.Softmax(dim=-1), g(x(2, 6)), phase="input-grad", other=4 * 12,
+         read=FP32 * 24, written=FP32 * 12),
+    Case("log softmax", nn.LogSoftmax(dim=-1), g(x(2, 6)), phase="input-grad", other=3 * 12,
+         transcendental=12),
+    # (4, 3) weights in 4 rows: squares, sum, g/norm, product
+    Case("weight norm", nn.utils.parametrizations.weight_norm(nn.Linear(3, 4, bias=False)),
+         x(2, 3), macs=2 * 4 * 3, other=3 * 12 + 4, transcendental=4),
+)  # fmt: skip
+def test_training(case: Case) -> None:
+    check(case)

@@ -10,10 +10,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from tests.count.cases import FP32, INT64, Case, assert_cost, check, table, x
-from torch import Tensor, nn
-
-import ridgeline
+from tests.count.cases import FP32, INT64, Case, check, g, table, x
+from torch import nn
 
 IMAGE = x(2, 3, 4, 4)
 
@@ -89,35 +87,16 @@ def test_forward(case: Case) -> None:
     check(case)
 
 
-def backward(model: Any, image: Tensor) -> Any:
-    return ridgeline.count(model, image.clone().requires_grad_(), mode="train").phase("input-grad")
-
-
-def test_max_pool_backward_adds_at_the_places() -> None:
-    assert_cost(
-        backward(nn.MaxPool2d(2), IMAGE),
-        other=24,
-        read=(FP32 + INT64) * 24,
-        written=FP32 * 96,
-    )
-
-
-def test_average_pool_backward() -> None:
-    assert_cost(
-        backward(nn.AvgPool2d(2), IMAGE), other=24 * (1 + 4), read=FP32 * 24, written=FP32 * 96
-    )
-
-
-def test_adaptive_average_backward() -> None:
-    uneven = x(1, 2, 5, 4)
-    assert_cost(
-        backward(nn.AdaptiveAvgPool2d((3, 1)), uneven),
-        other=2 * (3 + 7 * 4),
-        read=FP32 * 6,
-        written=FP32 * 40,
-    )
-
-
-def test_bilinear_backward() -> None:
-    model = nn.Upsample(scale_factor=2, mode="bilinear")
-    assert_cost(backward(model, IMAGE), other=384 * 8, read=FP32 * 384, written=FP32 * 96)
+@table(
+    # each gradient is added at the place of the maximum
+    Case("max", nn.MaxPool2d(2), g(IMAGE), phase="input-grad", other=24, read=(FP32 + INT64) * 24,
+         written=FP32 * 96),
+    Case("average", nn.AvgPool2d(2), g(IMAGE), phase="input-grad", other=24 * (1 + 4),
+         read=FP32 * 24, written=FP32 * 96),
+    Case("adaptive average, uneven", nn.AdaptiveAvgPool2d((3, 1)), g(x(1, 2, 5, 4)),
+         phase="input-grad", other=2 * (3 + 7 * 4), read=FP32 * 6, written=FP32 * 40),
+    Case("bilinear", nn.Upsample(scale_factor=2, mode="bilinear"), g(IMAGE), phase="input-grad",
+         other=384 * 8, read=FP32 * 384, written=FP32 * 96),
+)  # fmt: skip
+def test_backward(case: Case) -> None:
+    check(case)

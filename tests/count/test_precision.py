@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.count.cases import FP32, assert_cost, x
-from torch import Tensor, nn
+from tests.count.cases import FP32, Net, assert_cost, x
+from torch import nn
 
 import ridgeline
 
@@ -51,17 +51,8 @@ def test_amp_casts_input_and_weight() -> None:
 
 
 def test_amp_casts_a_weight_once() -> None:
-    one = layer()
-
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.one = one
-
-        def forward(self, data: Tensor) -> tuple[Tensor, Tensor]:
-            return self.one(data), self.one(data)
-
-    r = ridgeline.count(Twice(), x(2, 4), precision="amp", mode="train")
+    model = Net(lambda n, data: (n.one(data), n.one(data)), one=layer())
+    r = ridgeline.count(model, x(2, 4), precision="amp", mode="train")
     casts = [op for op in r.op_costs if op.op == "aten::_to_copy" and op.phase == "forward"]
     assert sorted(op.cost.read_bytes for op in casts) == [FP32 * 8, FP32 * 8, FP32 * 12]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from tests.count.cases import FP32, Case, assert_cost, check, table, x
+from tests.count.cases import FP32, Case, Net, assert_cost, check, g, ids, table, x
 from torch import nn
 
 import ridgeline
@@ -114,86 +114,57 @@ COMPLEX = 8  # bytes of a complex64
     Case("determinant", torch.linalg.det, (x(6, 6),), other=2 * 6**3 // 3),
     Case("cholesky of 5", torch.linalg.cholesky, (x(5, 6, 6),), other=5 * 6**3 // 3),
     Case("inverse", torch.linalg.inv, (x(6, 6),), other=2 * 6**3),
-    Case("solve for two columns", torch.linalg.solve, (x(6, 6), x(6, 2)),
-         other=2 * 6**3 // 3 + 2 * 36 * 2),
-    Case("triangular solve", lambda a, b: torch.linalg.solve_triangular(a, b, upper=True),
-         (x(6, 6), x(6, 2)), other=36 * 2),
-    Case("qr of 6 × 3", torch.linalg.qr, (x(6, 3),), other=2 * (2 * 9 * (6 - 1))),
-    Case("qr of 3 × 6", torch.linalg.qr, (x(3, 6),), other=2 * 9 * (6 - 1) + 2 * 9 * (3 - 1)),
-    Case("cholesky solve", torch.cholesky_solve, (x(8, 3), x(8, 8)), other=3 * 2 * 8**2),
-    Case("right-hand side first", torch.triangular_solve, (x(8, 3), x(8, 8)), other=3 * 8**2),
-    # 3 steps out
-    Case("convolution of time, batch, channels", torch.conv_tbc, (x(5, 2, 3), x(3, 3, 4), x(4)),
-         macs=3 * 2 * 4 * 3 * 3, other=3 * 2 * 4),
     Case("kronecker", torch.kron, (x(3, 4), x(5, 4)), other=3 * 4 * 5 * 4),
 )  # fmt: skip
 def test_forward(case: Case) -> None:
     check(case)
 
 
-def test_linear_phases() -> None:
-    """Two layers of 5 rows: 4 → 6 → 3."""
-    r = ridgeline.count(nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 3)), x(5, 4), mode="train")
-    one, two = 5 * 6 * 4, 5 * 3 * 6
-    weights = 6 * 4 + 6 + 3 * 6 + 3
-    assert_cost(r.phase("forward"), macs=one + two, other=5 * 6 + 5 * 3)
-    assert_cost(
-        r.phase("input-grad"),
-        macs=two,
-        other=0,
-        read=FP32 * (5 * 3 + 3 * 6),
-        written=FP32 * 5 * 6,
-    )
-    assert_cost(
-        r.phase("weight-grad"),
-        macs=one + two,
-        other=5 * 6 + 5 * 3,
-        read=FP32
-        * ((30 + 20) + (15 + 30) + 30 + 15),  # gradient and input; biases sum the gradient
-        written=FP32 * weights,
-    )
-    assert_cost(
-        r.phase("optimizer"), other=2 * weights, read=FP32 * 2 * weights, written=FP32 * weights
-    )
+TWO = nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 3))  # on 5 rows
+ONE_MACS, TWO_MACS, WEIGHTS = 5 * 6 * 4, 5 * 3 * 6, 6 * 4 + 6 + 3 * 6 + 3
+BANK = Net(lambda n, rows: torch.bmm(rows, n.weight), weight=nn.Parameter(torch.empty(3, 5, 6)))
+BILINEAR = nn.Bilinear(3, 4, 5, bias=False)
+PAIR = (g(x(2, 3)), g(x(2, 4)))
 
 
-def test_batched_products_of_weights() -> None:
-    """An expert bank kept as one parameter: 3 experts, 4 rows each, 5 → 6."""
-
-    class Bank(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.empty(3, 5, 6))
-
-        def forward(self, rows: torch.Tensor) -> torch.Tensor:
-            return torch.bmm(rows, self.weight)
-
-    r = ridgeline.count(Bank(), x(3, 4, 5), mode="train")
-    one = 3 * 4 * 5 * 6
-    assert [r.phase(p).macs for p in ("forward", "input-grad", "weight-grad")] == [one, 0, one]
-
-
-def test_embedding_tied_to_the_output() -> None:
+def tied() -> nn.Module:
     """One table of 10 × 4, looked up for 3 tokens and multiplied at the end."""
+    embed, head = nn.Embedding(10, 4), nn.Linear(4, 10, bias=False)
+    head.weight = embed.weight
+    return Net(lambda n, tokens: n.head(n.embed(tokens)), embed=embed, head=head)
 
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.embed = nn.Embedding(10, 4)
-            self.head = nn.Linear(4, 10, bias=False)
-            self.head.weight = self.embed.weight
 
-        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-            out: torch.Tensor = self.head(self.embed(tokens))
-            return out
-
-    r = ridgeline.count(Tied(), torch.tensor([1, 2, 3]), mode="train")
-    assert r.params == 40
-    assert_cost(r.phase("forward"), macs=3 * 10 * 4, other=0)
-    assert_cost(r.phase("input-grad"), macs=3 * 10 * 4, other=0)
+@table(
+    Case("two layers", TWO, x(5, 4), phase="forward", macs=ONE_MACS + TWO_MACS,
+         other=5 * 6 + 5 * 3),
+    Case("two layers", TWO, x(5, 4), phase="input-grad", macs=TWO_MACS,
+         read=FP32 * (5 * 3 + 3 * 6), written=FP32 * 5 * 6),
+    # gradient and input; biases sum the gradient
+    Case("two layers", TWO, x(5, 4), phase="weight-grad", macs=ONE_MACS + TWO_MACS,
+         other=5 * 6 + 5 * 3, read=FP32 * ((30 + 20) + (15 + 30) + 30 + 15),
+         written=FP32 * WEIGHTS),
+    Case("two layers", TWO, x(5, 4), phase="optimizer", other=2 * WEIGHTS,
+         read=FP32 * 2 * WEIGHTS, written=FP32 * WEIGHTS),
+    # an expert bank kept as one parameter: 3 experts, 4 rows each, 5 → 6
+    Case("bank", BANK, x(3, 4, 5), phase="forward", macs=3 * 4 * 5 * 6),
+    Case("bank", BANK, x(3, 4, 5), phase="input-grad"),
+    Case("bank", BANK, x(3, 4, 5), phase="weight-grad", macs=3 * 4 * 5 * 6),
+    Case("tied embedding", tied(), ids(3, below=3), phase="forward", macs=3 * 10 * 4),
+    Case("tied embedding", tied(), ids(3, below=3), phase="input-grad", macs=3 * 10 * 4),
     # product, the rows added into a table of zeros, and both uses added
-    assert_cost(r.phase("weight-grad"), macs=3 * 10 * 4, other=3 * 4 + 40)
-    assert_cost(r.phase("optimizer"), other=2 * 40)
+    Case("tied embedding", tied(), ids(3, below=3), phase="weight-grad", macs=3 * 10 * 4,
+         other=3 * 4 + 40),
+    Case("tied embedding", tied(), ids(3, below=3), phase="optimizer", other=2 * 40),
+    # ΔW[k,i,j] = Σn (a[n,i]·g[n,k])·b[n,j]: the products of a and g are summed over nothing
+    Case("bilinear", BILINEAR, (x(2, 3), x(2, 4)), phase="weight-grad", macs=2 * 5 * 3 * 4,
+         other=2 * 5 * 3),
+    Case("bilinear", BILINEAR, (x(2, 3), x(2, 4)), phase="input-grad"),
+    # Δa[n,i] = Σj (Σk g[n,k]·W[k,i,j])·b[n,j]; Δb[n,j] = Σk (Σi a[n,i]·W[k,i,j])·g[n,k]
+    Case("bilinear of both", BILINEAR, PAIR, phase="input-grad",
+         macs=2 * 3 * 4 * (5 + 1) + 2 * 5 * 4 * (3 + 1)),
+)  # fmt: skip
+def test_training(case: Case) -> None:
+    check(case)
 
 
 def test_a_weight_used_twice_adds_its_gradients() -> None:
@@ -204,18 +175,3 @@ def test_a_weight_used_twice_adds_its_gradients() -> None:
     assert_cost(r.phase("input-grad"), macs=one)
     assert_cost(r.phase("weight-grad"), macs=2 * one, other=16)
     assert r.params == 16
-
-
-def test_bilinear_sides() -> None:
-    layer = nn.Bilinear(3, 4, 5, bias=False)
-    r = ridgeline.count(layer, (x(2, 3), x(2, 4)), mode="train")
-    # ΔW[k,i,j] = Σn (a[n,i]·g[n,k])·b[n,j]: the products of a and g are summed over nothing
-    assert_cost(r.phase("weight-grad"), macs=2 * 5 * 3 * 4, other=2 * 5 * 3)
-    assert_cost(r.phase("input-grad"), macs=0)
-
-
-def test_bilinear_gradients_of_both_inputs() -> None:
-    inputs = (x(2, 3).requires_grad_(), x(2, 4).requires_grad_())
-    r = ridgeline.count(nn.Bilinear(3, 4, 5, bias=False), inputs, mode="train")
-    # Δa[n,i] = Σj (Σk g[n,k]·W[k,i,j])·b[n,j]; Δb[n,j] = Σk (Σi a[n,i]·W[k,i,j])·g[n,k]
-    assert_cost(r.phase("input-grad"), macs=2 * 3 * 4 * (5 + 1) + 2 * 5 * 4 * (3 + 1))

@@ -6,45 +6,29 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.count.cases import x
-from torch import Tensor, nn
+from tests.count.cases import Net, x
+from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import ridgeline
 from ridgeline.count.result import CountResult
 
 
-class Twice(nn.Module):
+def twice() -> nn.Module:
     """Calls one layer twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-
-    def forward(self, rows: Tensor) -> Any:
-        return self.layer(self.layer(rows))
+    return Net(lambda n, rows: n.layer(n.layer(rows)), layer=nn.Linear(4, 4))
 
 
-class Residual(nn.Module):
+def residual() -> nn.Module:
     """A convolution with bias, and a skip addition of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(3, 3, 3, padding=1)
-
-    def forward(self, images: Tensor) -> Any:
-        return self.conv(images) + images
+    return Net(lambda n, images: n.conv(images) + images, conv=nn.Conv2d(3, 3, 3, padding=1))
 
 
-class Checkpointed(nn.Module):
-    """Two layers in a checkpoint."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.block = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-
-    def forward(self, rows: Tensor) -> Any:
-        return checkpoint(self.block, rows, use_reentrant=False)
+def checkpointed() -> nn.Module:
+    return Net(
+        lambda n, rows: checkpoint(n.block, rows, use_reentrant=False),
+        block=nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)),
+    )
 
 
 def attention() -> nn.Module:
@@ -64,9 +48,9 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "softmax": (lambda: nn.Softmax(-1), (2, 4)),
     "lstm": (lambda: nn.LSTM(4, 5), (3, 2, 4)),
     "attention": (attention, (2, 5, 8)),
-    "called twice": (Twice, (2, 4)),
-    "residual": (Residual, IMAGES),
-    "checkpointed": (Checkpointed, (2, 4)),
+    "called twice": (twice, (2, 4)),
+    "residual": (residual, IMAGES),
+    "checkpointed": (checkpointed, (2, 4)),
 }
 
 
@@ -117,14 +101,14 @@ def test_a_bias_is_a_term() -> None:
 
 
 def test_calls_are_a_factor() -> None:
-    assert formulas(Twice(), (2, 4)) == {
+    assert formulas(twice(), (2, 4)) == {
         "layer": "2·calls·M·N·K + calls·bias = 2·2·2·4·4 + 2·8 = 144"
     }
 
 
 def test_a_skip_addition_and_the_modules_inside() -> None:
     product = 2 * 1 * 3 * 4 * 4 * 3 * 3 * 3  # 2592, and a bias of 48
-    assert formulas(Residual(), (1, 3, 4, 4)) == {
+    assert formulas(residual(), (1, 3, 4, 4)) == {
         "(model)": f"n + submodules = 48 + {product + 48} = {product + 96}",
         "conv": "2·N·Cout·Hout·Wout·(Cin/g)·Kh·Kw + bias = 2·1·3·4·4·3·3·3 + 48 = 2640",
     }
@@ -137,7 +121,7 @@ def test_training_adds_backward_and_the_optimizer() -> None:
         "(model)": "2·M·N·K (forward) + bias + backward + optimizer = 2·2·5·4 + 10 + 90 + 50 = 230"
     }
     # and with recomputation, that is backward too
-    first = formulas(Checkpointed(), (2, 4), mode="train", optimizer="sgd")["block.0"]
+    first = formulas(checkpointed(), (2, 4), mode="train", optimizer="sgd")["block.0"]
     assert first == (
         "2·M·N·K (forward) + bias + backward + optimizer = 2·2·4·4 + 8 + 144 + 40 = 256"
     )

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.count.cases import x
+from tests.count.cases import Net, x
 from torch import nn
 
 import ridgeline
-from ridgeline.count.memory import StorageIds
 
 CALLERS: list[Callable[[], AbstractContextManager[Any]]] = [
     nullcontext,
@@ -83,15 +82,11 @@ def test_the_model_is_left_as_it_was(mode: str, training: bool) -> None:
 def test_random_numbers_are_left_as_they_were() -> None:
     """Also where the model has to run for real."""
 
-    class Branch(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer, self.drop = nn.Linear(4, 4), nn.Dropout(0.5)
-
-        def forward(self, data: torch.Tensor) -> Any:
-            return self.drop(self.layer(data)) if data.sum() >= 0 else data
-
-    model = Branch()
+    model = Net(
+        lambda n, data: n.drop(n.layer(data)) if data.sum() >= 0 else data,
+        layer=nn.Linear(4, 4),
+        drop=nn.Dropout(0.5),
+    )
     noise = torch.get_rng_state()
     assert ridgeline.count(model, torch.zeros(2, 4), mode="train").traced_on == "real"
     assert torch.equal(torch.get_rng_state(), noise)
@@ -150,18 +145,6 @@ def test_a_storage_in_the_place_of_one_that_is_gone_is_another() -> None:
     assert not {call.inputs[1].storage for call in calls[1::2]} & {*made}
 
 
-def test_what_stands_for_a_tensor_has_the_number_of_it() -> None:
-    # given a storage, one that stands for it, and one that may be in the place of that later
-    storages = StorageIds()
-    original, twin = torch.empty(3), torch.empty(3)
-    assert storages.number_of(original) == 1
-    storages.share(twin, original)
-    assert storages.number_of(twin[1:]) == storages.number_of(original.view(3, 1)) == 1
-    del twin
-    others = [storages.number_of(torch.empty(3)) for _ in range(3)]
-    assert others == [2, 3, 4]
-
-
 def test_inputs_are_left_as_they_were_where_the_model_runs_for_real() -> None:
     def model(data: torch.Tensor) -> torch.Tensor:
         data.relu_()
@@ -170,12 +153,6 @@ def test_inputs_are_left_as_they_were_where_the_model_runs_for_real() -> None:
     data = torch.tensor([-1.0, 2.0])
     assert ridgeline.count(model, (data,)).traced_on == "real"
     assert data.tolist() == [-1.0, 2.0]
-
-
-def test_random_choices_leave_the_random_numbers_alone() -> None:
-    noise = torch.get_rng_state()
-    ridgeline.count(lambda data: data[torch.randperm(4)], (torch.zeros(4),))
-    assert torch.equal(torch.get_rng_state(), noise)
 
 
 def test_the_failing_layer_is_named_also_while_another_error_is_handled() -> None:

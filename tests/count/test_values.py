@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
-from tests.count.cases import FP32, x
+from tests.count.cases import FP32, Net, x
 from torch import Tensor, nn
 
 import ridgeline
@@ -24,19 +22,12 @@ def test_item_of_a_known_value() -> None:
 
 def test_a_branch_on_activations_runs_for_real() -> None:
     """All inputs are zero there, so the sum is not above zero."""
-
-    class Branch(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.small, self.large = nn.Linear(4, 1, bias=False), nn.Linear(4, 9, bias=False)
-
-        def forward(self, data: Tensor) -> Any:
-            return self.large(data) if data.sum() > 0 else self.small(data)
-
-    r = ridgeline.count(Branch(), x(2, 4))
+    small, large = nn.Linear(4, 1, bias=False), nn.Linear(4, 9, bias=False)
+    model = Net(lambda n, d: n.large(d) if d.sum() > 0 else n.small(d), small=small, large=large)
+    r = ridgeline.count(model, x(2, 4))
     assert (r.total.macs, r.traced_on) == (2 * 4, "real")
     assert any("real tensors" in note for note in r.notes)
-    positive = ridgeline.count(Branch(), torch.ones(2, 4))
+    positive = ridgeline.count(model, torch.ones(2, 4))
     assert positive.total.macs == 2 * 4 * 9
 
 
@@ -113,11 +104,7 @@ def test_compiled_modules() -> None:
 
 
 def test_a_module_without_weights_may_look_at_values_too() -> None:
-    class Branch(nn.Module):
-        def forward(self, data: Tensor) -> Tensor:
-            return data @ data.t() if data.sum() >= 0 else data
-
-    r = ridgeline.count(Branch(), x(2, 4))
+    r = ridgeline.count(Net(lambda _, d: d @ d.t() if d.sum() >= 0 else d), x(2, 4))
     assert (r.total.macs, r.traced_on) == (2 * 2 * 4, "real")
 
 
@@ -131,15 +118,12 @@ def test_tensors_that_are_not_parameters() -> None:
     """One in an attribute, one in a list, one from outside."""
     outside = torch.ones(3, 3)
 
-    class Plain(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inside, self.listed = torch.ones(4, 3), [torch.ones(3, 3)]
-
-        def forward(self, data: Tensor) -> Tensor:
-            return data @ self.inside @ self.listed[0] @ outside
-
-    assert ridgeline.count(Plain(), x(2, 4)).total.macs == 2 * (4 * 3 + 3 * 3 + 3 * 3)
+    model = Net(
+        lambda n, data: data @ n.inside @ n.listed[0] @ outside,
+        inside=torch.ones(4, 3),
+        listed=[torch.ones(3, 3)],
+    )
+    assert ridgeline.count(model, x(2, 4)).total.macs == 2 * (4 * 3 + 3 * 3 + 3 * 3)
 
 
 def test_a_sparse_gradient_does_not_stop_the_count() -> None:

@@ -34,4 +34,4 @@ def test_layers_that_take_long_are_below_their_roofs(
 def test_the_report_is_written(found: AnalyzeResult) -> None:
     assert found.report is not None
     assert found.report.stat().st_size > 100_000
-    assert found.stages.done[0].status == "done"
+    assert found.stages[0].status == "done"

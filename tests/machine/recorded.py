@@ -93,9 +93,12 @@ class FakeNvml:
     """NVML with these devices; it refuses every question that a device has no answer to."""
 
     NVMLError = NoAnswerError
-    NVML_CLOCK_SM, NVML_CLOCK_MEM = SM, MEMORY
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = SM, MEMORY, 0
+    NVML_SUCCESS, NVML_FI_DEV_POWER_INSTANT = 0, 186
 
     def __init__(self, *cards: Mapping[str, Any], driver: str = "580.159.04") -> None:
+        self.cards = cards
+        self.nvmlInit = lambda: None
         self.nvmlDeviceGetCount = lambda: len(cards)
         self.nvmlDeviceGetHandleByIndex = lambda index: cards[index]
         self.nvmlSystemGetDriverVersion = lambda: driver
@@ -104,13 +107,19 @@ class FakeNvml:
     def __getattr__(self, name: str) -> Any:
         def answer(card: Mapping[str, Any], *arguments: int) -> Any:
             found = card.get(name.removeprefix("nvmlDeviceGet"))
-            if arguments and found is not None:
+            if arguments and isinstance(found, dict):
                 found = found.get(arguments[0])
             if found is None:
-                raise NoAnswerError(name)
+                raise NoAnswerError(name.removeprefix("nvmlDeviceGet"))
             return found
 
         return answer
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Mapping[str, Any]:  # noqa: N802
+        found = next((card for card in self.cards if card.get("UUID") == uuid), None)
+        if found is None:
+            raise NoAnswerError(uuid)
+        return found
 
 
 def cuda_answer(*uuids: str, **fields: Any) -> dict[str, str | None]:

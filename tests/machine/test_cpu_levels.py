@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from tests.machine.recorded import machine
 
-from ridgeline.errors import RidgelineError
 from ridgeline.machine.ceilings_cpu import Level, best_size, list_levels, size_grid
 from ridgeline.machine.cpu import CPUS, read_caches, share_caches
 from ridgeline.machine.cpu_kernels import choose_cpus
@@ -120,9 +119,3 @@ def test_no_more_threads_than_a_container_may_use(monkeypatch: pytest.MonkeyPatc
     assert choose_cpus(io=limited("max")) == (3, 4, 5, 6)
     assert choose_cpus(io=limited("250000")) == (3, 4)
     assert choose_cpus(io=limited("50000")) == (3,)
-    assert choose_cpus(3, limited("50000")) == (3, 4, 5)
-
-
-def test_more_threads_than_cpus_are_refused() -> None:
-    with pytest.raises(RidgelineError, match="cannot measure with 0 threads\n  hint: this process"):
-        choose_cpus(0)

@@ -80,22 +80,13 @@ def test_a_virtual_machine_from_its_recorded_files() -> None:
 def test_two_threads_of_a_core_are_one_core() -> None:
     # given four logical CPUs on two cores, of which this process may use the first core
     cpus = "/sys/devices/system/cpu"
-    topology = {
+    seen = {
         f"{cpus}/cpu{cpu}/topology/thread_siblings_list": siblings
         for cpu, siblings in enumerate(("0,2", "1,3", "0,2", "1,3"))
-    }
-    cache = {
-        f"{cpus}/cpu{cpu}/cache/index0/{name}": value
-        for cpu, shared in enumerate(("0,2", "1,3", "0,2", "1,3"))
-        for name, value in {"level": "1", "type": "Data", "size": "48K",
-                            "shared_cpu_list": shared}.items()
-    }  # fmt: skip
-    here = {f"{cpus}/online": "0-3", "/proc/self/status": "Cpus_allowed_list:\t0,2\n"}
-    cpu = describe(machine({**topology, **cache, **here})).cpu
-    # then a cache is shared by one core, and there are two of them
+    } | {f"{cpus}/online": "0-3", "/proc/self/status": "Cpus_allowed_list:\t0,2\n"}
+    cpu = describe(machine(seen)).cpu
     assert (cpu.physical_cores, cpu.logical_cores) == (2, 4)
     assert (cpu.usable_cores, cpu.usable_threads) == (1, 2)
-    assert [(c.shared_by_cores, c.instances) for c in cpu.caches] == [(1, 2)]
 
 
 def test_the_tightest_limit_holds() -> None:

@@ -25,7 +25,8 @@ from ridgeline.machine.doctor import (
 EPYC = files("linux-amd-epyc-2c.json")
 PACKAGES = {"torch": "2.15.0", "nvidia-ml-py": "13.0"}
 BUILD = "__version__ = '2.15.0+cu132'\ncuda: Optional[str] = '13.2'\nhip: Optional[str] = None\n"
-WORKING = {"version": "2.15.0+cu132", "devices": ["NVIDIA H200"], "mps": False, "problem": None}
+WORKING = {"version": "2.15.0+cu132", "devices": ["NVIDIA H200"], "mps": False, "problem": None,
+           "cudnn": 92600}  # fmt: skip
 NOBODY = "CapEff:\t0000000000000000\nCpus_allowed_list:\t0-1\n"
 
 
@@ -160,6 +161,7 @@ SLURM = {"sinfo": "gpu*\ncpu\n", "sbatch": ""}
 GOVERNOR = f"{CPUS}/cpu0/cpufreq/scaling_governor"
 THROTTLED = f"{CPUS}/cpu0/thermal_throttle/package_throttle_count"
 LOCKED = {**ADMIN_ONLY, "/proc/self/status": NOBODY}
+FOR_CPU = {"/packages/torch/version.py": "__version__ = '2.15.0+cpu'\n"}
 CUDA_12 = {"/packages/torch/version.py": BUILD.replace("13.2", "12.8")}
 
 
@@ -169,6 +171,8 @@ CUDA_12 = {"/packages/torch/version.py": BUILD.replace("13.2", "12.8")}
         ("torch", bare(), "missing"),
         # a driver for CUDA 12.0 and a torch for 12.8
         ("torch and the GPU", gpu_machine(driver="525.60.13", seen=CUDA_12), "ok"),
+        ("cuDNN", gpu_machine(seen=FOR_CPU), None),
+        ("cuDNN", bare(), None),
         ("Slurm", bare(commands=SLURM), "ok"),
         ("Slurm", bare(commands={**SLURM, "sinfo": None}), "missing"),
         ("Slurm", bare(), "missing"),
@@ -237,13 +241,16 @@ NO_KERNEL = {**WORKING, "problem": "RuntimeError: CUDA error: no kernel image"}
          "built for CUDA 13.2, computes on NVIDIA H200", ""),
         ("torch and the GPU", gpu_machine(driver="570.86.10"), "broken",
          "needs driver 580 or later", "update the driver"),
-        ("torch and the GPU",
-         gpu_machine(seen={"/packages/torch/version.py": "__version__ = '2.15.0+cpu'\n"}), "broken",
-         "a build for the CPU only", "pip uninstall torch"),
+        ("torch and the GPU", gpu_machine(seen=FOR_CPU), "broken", "a build for the CPU only",
+         "pip uninstall torch"),
         ("torch and the GPU", gpu_machine(torch={**WORKING, "devices": []}), "broken",
          "torch sees no GPU", "nvidia-smi"),
         ("torch and the GPU", gpu_machine(torch=NO_KERNEL), "broken", "no kernel image",
          "this build does not know the GPU"),
+        ("cuDNN", gpu_machine(), "ok", "9.26.0", ""),
+        ("cuDNN", gpu_machine(torch={**WORKING, "cudnn": 8902}), "ok", "8.9.2", ""),
+        ("cuDNN", gpu_machine(torch={**WORKING, "cudnn": None}), "missing",
+         "torch for CUDA 13.2 does not find it", "pip install nvidia-cudnn-cu13"),
         ("compiler", bare(commands={"gcc --version": "gcc (Debian) 14.2.0\nmore\n"}), "ok",
          "gcc (Debian) 14.2.0", ""),
         # macOS before its developer tools are installed

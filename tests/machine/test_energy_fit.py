@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.energy_fit import (
     ANY,
-    assign_regimes,
     fit_energy,
     flag_outliers,
     read_energy_points,
@@ -55,12 +54,12 @@ LOADS = [
 ]
 
 
-def fit(points: list[EnergyPoint]) -> tuple[EnergyModel, ...]:
+def fit(points: list[EnergyPoint]) -> EnergyModel:
     return fit_energy(points, device="cuda:0", how="a counter", measured_at="2026-11-19T09:00:00Z")
 
 
 def test_exact_loads_give_the_coefficients_of_the_device() -> None:
-    (model,) = fit(LOADS)
+    model = fit(LOADS)
 
     found = {
         name: one.value for name, one in (*model.j_per_flop.items(), *model.j_per_byte.items())
@@ -76,7 +75,7 @@ def test_exact_loads_give_the_coefficients_of_the_device() -> None:
 def test_meters_that_are_a_little_off_move_the_coefficients_a_little(errors: list[float]) -> None:
     noisy = [replace(p, energy_j=p.energy_j * (1 + e)) for p, e in zip(LOADS, errors, strict=True)]
 
-    (model,) = fit(noisy)
+    model = fit(noisy)
 
     bf16, power = model.j_per_flop["bf16"], model.constant_power_w
     assert bf16.value == pytest.approx(1e-12, rel=0.1)
@@ -150,7 +149,7 @@ def test_a_reading_that_does_not_fit_its_neighbours_is_left_out_and_shown() -> N
     # given a copy at three sizes, one of which draws a third of the others
     copies = [load(f"copy {n}", dram=3.0 + 0.1 * n, off=-0.67 * (n == 1)) for n in range(3)]
 
-    (model,) = fit([*LOADS, *copies])
+    model = fit([*LOADS, *copies])
 
     (wrong,) = [p for p in model.points if p.note]
     assert wrong.label == "copy 1"
@@ -164,40 +163,33 @@ def test_two_readings_that_differ_do_not_tell_which_is_wrong() -> None:
     assert [p.note for p in points] == ["", ""]
 
 
-def test_loads_at_a_lower_clock_are_fitted_apart() -> None:
+def test_loads_at_a_lower_clock_are_left_out() -> None:
     # given a device whose products run into the power cap, where FLOPs cost less
-    burst = [replace(p, clock_hz=1980e6) for p in LOADS]
-    capped = [replace(p, label=f"capped {p.label}", clock_hz=1500e6, energy_j=0.8 * p.energy_j)
-              for p in LOADS if p.label != "spinning"]  # fmt: skip
+    full = [replace(p, clock_hz=1980e6) for p in LOADS]
+    slow = load("products at the cap", bf16=600.0, dram=0.3, off=-0.2, clock_hz=1500e6)
     idle = load("idle", clock_hz=345e6, off=-0.4)
 
-    first, second = fit([idle, *burst, *capped])
+    model = fit([idle, slow, *full])
 
-    assert (first.regime, second.regime) == ("burst", "capped")
-    assert first.j_per_flop["bf16"].value == pytest.approx(1e-12)
-    assert second.j_per_flop["bf16"].value == pytest.approx(0.8e-12)
-    assert [p.label for p in second.points] == [p.label for p in capped]
-    assert {p.note for p in second.points} == {""}
-    assert (
-        first.points[0].note
-        == "idle at 17.4 % of the highest clock: not the constant power of work"
-    )
-
-
-def test_without_clocks_all_points_are_of_one_regime() -> None:
-    assert {p.regime for p in assign_regimes(LOADS)} == {"burst"}
+    assert model.j_per_flop["bf16"].value == pytest.approx(1e-12)
+    assert [p.note for p in model.points[:2]] == [
+        "idle at 17.4 % of the highest clock: not the constant power of work",
+        "at 75.8 % of the highest clock: not of the same fit",
+    ]
+    assert {p.note for p in model.points[2:]} == {""}
+    assert model.points[1].residual == pytest.approx(1 / 0.8 - 1)
 
 
 def test_a_passport_keeps_the_model(tmp_path: Path) -> None:
-    models = fit(LOADS)
+    model = fit(LOADS)
     passport = Passport(name="box", measured_at="2026-11-19T09:00:00+00:00", is_quick=False,
-                        ceilings=(), energy=models)  # fmt: skip
+                        ceilings=(), energy=(model,))  # fmt: skip
     store = Passports(tmp_path)
 
     store.write(passport)
 
     assert store.read("box") == passport
-    assert store.read("box").energy_model("cuda:0") == models[0]
+    assert store.read("box").energy_model("cuda:0") == model
     assert store.read("box").energy_model("cuda:1") is None
 
 
@@ -205,7 +197,7 @@ def test_a_passport_keeps_the_model(tmp_path: Path) -> None:
 
 
 def test_pagodas_table_is_fitted_without_its_wrong_reading() -> None:
-    (model,) = fit(read_energy_points(PAGODA))
+    model = fit(read_energy_points(PAGODA))
 
     assert [p.label for p in model.points if p.note] == ["resnet50 batch 32"]
     assert model.j_per_flop[ANY].value == pytest.approx(8.67e-12, rel=1e-3)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
-from ridgeline.measure.backends import Backend, EventTimeline, MarkCalls
+from ridgeline.measure.backends import Backend, EventTimeline
 from ridgeline.measure.precision import Precision
 from ridgeline.measure.step import Stepper, make_stepper
 from ridgeline.settings import Settings
@@ -78,20 +79,26 @@ class Said:
         self.phases.append(phase)
 
 
-def recorded(log: list[str]) -> MarkCalls:
-    """Calls around a marked step that write down that they were made."""
+def marked_gpu(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> Backend:
+    """A GPU that is the CPU in truth; `log` gets the calls around a marked step."""
+
+    class MarkedGpu(Backend):
+        def synchronize(self) -> None:
+            log.append("synchronize")
 
     def start_range(name: str) -> int:
         log.append(f"start range {name}")
         return 7
 
-    return MarkCalls(
-        synchronize=lambda: log.append("synchronize"),
-        start_profiler=lambda: log.append("start profiler"),
-        stop_profiler=lambda: log.append("stop profiler"),
-        start_range=start_range,
-        end_range=lambda number: log.append(f"end range {number}"),
-    )
+    calls = {
+        "profiler.start": lambda: log.append("start profiler"),
+        "profiler.stop": lambda: log.append("stop profiler"),
+        "nvtx.range_start": start_range,
+        "nvtx.range_end": lambda number: log.append(f"end range {number}"),
+    }
+    for name, call in calls.items():
+        monkeypatch.setattr(f"torch.cuda.{name}", call)
+    return MarkedGpu(kind="cuda", device=CPU.device, name="a GPU")
 
 
 def squares(output: Tensor, inputs: Inputs) -> Tensor:

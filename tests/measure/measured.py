@@ -7,11 +7,11 @@ from dataclasses import fields
 from typing import Any
 
 import torch
-from tests.measure.fakes import workload
+from tests.measure.fakes import FP32, workload
 
 from ridgeline.measure.backends import Backend, CudaBackend
 from ridgeline.measure.precision import Precision
-from ridgeline.measure.run_record import Measurement, timed_result
+from ridgeline.measure.run_record import Case, Measurement, timed_result
 from ridgeline.measure.timing import StepTimes, Timing, WarmUp
 from ridgeline.records import Conditions, EnergyWindowResult, RunConditions, Usage, WorkloadSpec
 from ridgeline.settings import Settings
@@ -43,6 +43,7 @@ def measured(
     *,
     mode: str = "train",
     settings: Settings | None = None,
+    precision: Precision | None = None,
     during: Conditions | None = None,
     kernels: Any = None,
     layers: Any = None,
@@ -54,17 +55,17 @@ def measured(
     timing, settings = timing or timing_of(*[1.0] * 10), settings or Settings()
     own = {field.name for field in fields(Measurement)}
     values: dict[str, Any] = {
-        "precision": "fp32", "data": "synthetic",
+        "data": "synthetic",
         "warmup": WarmUp(times_s=(1.0,) * 10, is_steady=True, build_time_s=0.5),
         "conditions": RunConditions(during=during or Conditions()),
         **{name: value for name, value in changes.items() if name not in own},
     }  # fmt: skip
+    case = Case(
+        workload=workload(describe=dict(describe or {})), spec=spec, settings=settings,
+        backend=backend(kind), precision=precision or FP32,
+    )  # fmt: skip
     made = Measurement(**{
-        "spec": spec, "settings": settings, "timing": timing,
-        "precision": Precision(requested="fp32", used="fp32"),
-        "result": timed_result(
-            workload(describe=dict(describe or {})), spec, settings, backend(kind), timing, **values
-        ),
+        "case": case, "timing": timing, "result": timed_result(case, timing, **values),
         **{name: value for name, value in changes.items() if name in own},
     })  # fmt: skip
     if kernels is not None:

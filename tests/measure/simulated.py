@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Self
 
 from ridgeline.records import Conditions
-from ridgeline.sensors.meter import Meter, Meters
-from ridgeline.sensors.sampler import Reading, Sampler
+from ridgeline.sensors.sampler import Meter, Meters, Reading, Sampler
 
 IDLE_W = 100.0
 

@@ -43,51 +43,37 @@ def repeated(*, is_narrow: bool) -> EnergyResult:
     return EnergyResult(energy_j_per_step=5.0, interval_j_per_step=interval_j)
 
 
-def test_nothing_is_said_where_nothing_is_amiss() -> None:
-    assert warnings(measured()) == []
+KERNELS = KernelTime(time_s=0.25, kernels=123.4, steps=3)
+PHOTOS, WITH_DATA = Settings(data="photos"), timing_of(*[1.0] * 10, data_s=0.25)
+COMPILED = Settings(compile="default", layers=True)
+NARROW, WIDE = (repeated(is_narrow=True),), (repeated(is_narrow=False),)
+NOT_DETERMINISTIC = "UserWarning: cumsum is not deterministic"
 
 
 @pytest.mark.parametrize(
-    ("measurement", "text"),
+    ("measurement", "start"),
     [
         (
-            measured(
-                precision=Precision(requested="amp", used="fp32", warnings=("amp is not used",))
-            ),
-            "amp is not used",
+            measured(precision=Precision(requested="amp", used="fp32", warnings=("no amp",))),
+            "no amp",
         ),
         (
-            measured("cuda", kernels=KernelTime(time_s=0.25, kernels=123.4, steps=3)),
+            measured("cuda", kernels=KERNELS),
             "the GPU works 250 ms of a 1 s step (25.0 %): for the rest it waits for the host, "
-            "which launches 123 kernels a step; a larger batch or --compile-mode reduce-overhead "
-            "(CUDA graphs) closes that gap",
+            "which launches 123 kernels a step; a larger batch or --compile-mode reduce-overhead ",
         ),
         (
-            measured(
-                "cuda",
-                kernels=KernelTime(time_s=0.25, kernels=123.4, steps=3),
-                settings=Settings(compile="reduce-overhead"),
-            ),
+            measured("cuda", kernels=KERNELS, settings=Settings(compile="reduce-overhead")),
             "the GPU works 250 ms of a 1 s step (25.0 %): for the rest it waits for the host, "
             "which launches 123 kernels a step; a larger batch closes that gap",
         ),
         (
-            measured(timing=timing_of(*[1.0] * 10, data_s=0.25), settings=Settings(data="photos")),
-            "25.0 % of a step is spent waiting for data; try `ridgeline run … --workers 2 "
-            "--pin-memory`, or time the model alone with `ridgeline run … --data synthetic`",
-        ),
-        (
-            measured(
-                timing=timing_of(*[1.0] * 10, data_s=0.5),
-                settings=Settings(data="photos", workers=4),
-            ),
-            "50.0 % of a step is spent waiting for data; try `ridgeline run … --workers 8 "
-            "--pin-memory`, or time the model alone with `ridgeline run … --data synthetic`",
+            measured(timing=WITH_DATA, settings=PHOTOS),
+            "25.0 % of a step is spent waiting for data; try `ridgeline run … --workers 2 ",
         ),
         (
             measured(timing=timing_of(*[1.0, 1.2] * 10)),
-            "step times are unstable: the middle 80 % of them span 18.2 % of the median; close "
-            "other programs, and see with `ridgeline run … --repeats 3` how far medians move",
+            "step times are unstable: the middle 80 % of them span 18.2 % of the median;",
         ),
         (
             measured(warmup=WarmUp(times_s=(1.0,) * 12, is_steady=False)),
@@ -95,139 +81,80 @@ def test_nothing_is_said_where_nothing_is_amiss() -> None:
         ),
         (
             measured(warmup=WarmUp(times_s=(1.0,), is_steady=None)),
-            "too few warm-up steps (1) to tell whether times are steady; try "
-            "`ridgeline run … --warmup-iters 10`",
+            "too few warm-up steps (1) to tell whether times are steady;",
         ),
         (
             measured(during=Conditions(throttle_reasons=("power cap", "heat"))),
-            "the clock was held down during the measurement: power cap, heat; these are times at "
-            "that limit, not the best of the device",
+            "the clock was held down during the measurement: power cap, heat;",
         ),
-        (measured(settings=Settings(nvtx=True)), "--nvtx has no effect in this run"),
-        *(
-            (measured(mode="infer", settings=asked), f"{name} has no effect in this run")
-            for name, asked in (
-                ("--optimizer", Settings(optimizer="adam")),
-                ("--lr", Settings(lr=0.1)),
-                ("--momentum", Settings(momentum=0.9)),
-                ("--weight-decay", Settings(weight_decay=0.0)),
-            )
-        ),
-        *(
-            (
-                measured(settings=asked, energy_reasons=("no counters", "no sensor")),
-                "energy was asked for, and no meter can be read: no counters; no sensor",
-            )
-            for asked in (Settings(energy=True), Settings(layer_energy=True))
-        ),
-        (
-            measured("mps", settings=Settings(cudnn_benchmark=True)),
-            "--cudnn-benchmark has no effect in this run",
-        ),
+        (measured(settings=Settings(nvtx=True)), "--nvtx has no effect"),
+        (measured(mode="infer", settings=Settings(lr=0.1)), "--lr has no effect"),
+        (measured(settings=Settings(channels_last=True)), "--channels-last has no effect"),
         (
             measured(settings=Settings(pin_memory=True, data="synthetic-host")),
-            "--pin-memory has no effect in this run",
+            "--pin-memory has no effect",
         ),
         (
-            measured("cuda", settings=Settings(pin_memory=True)),
-            "--pin-memory has no effect in this run",
+            measured(settings=Settings(layer_energy=True), energy_reasons=("one", "two")),
+            "energy was asked for, and no meter can be read: one; two",
         ),
         (
-            measured(settings=Settings(channels_last=True)),
-            "--channels-last has no effect in this run",
-        ),
-        (
-            measured(
-                settings=Settings(deterministic=True),
-                log=["UserWarning: cumsum is not deterministic", "UserWarning: something else"],
-            ),
+            measured(settings=Settings(deterministic=True), log=[NOT_DETERMINISTIC, "another"]),
             "not deterministic after all: UserWarning: cumsum is not deterministic",
         ),
         (
-            measured(settings=Settings(compile="default", layers=True), layers=layers_of(1.0)),
-            "layers were timed without torch.compile: a compiled model has no layers",
-        ),
-        (
-            measured(
-                settings=Settings(compile="default", layer_energy=True),
-                layers=layers_of(1.0),
-                energy=energy_of(),
-                layer_energies={"0": (repeated(is_narrow=True),)},
-            ),
+            measured(settings=COMPILED, layers=layers_of(2.0)),  # not held against the step
             "layers were timed without torch.compile: a compiled model has no layers",
         ),
         (
             measured(layers=layers_of(1.25)),
-            "the layers add up to 25.0 % more than an unprofiled step; close other "
-            "programs and try again",
+            "the layers add up to 25.0 % more than an unprofiled step; close other programs",
         ),
         (
             measured(layers=layers_of(1.25, modules=20_000)),  # 50 µs a module
-            "the layers add up to 25.0 % more than an unprofiled step: watching costs "
-            "microseconds per module, which shows in steps this short",
-        ),
-        (
-            measured("cuda", layers=layers_of(1.25, is_held_back=True)),
-            "the layers add up to 25.0 % more than an unprofiled step; close other "
-            "programs and try again",
+            "the layers add up to 25.0 % more than an unprofiled step: watching costs ",
         ),
         (
             measured(energy=energy_of(step_time_s=1.25)),
-            "steps took 25.0 % longer while energy was measured (1.25 s): the joules belong to "
-            "those steps",
-        ),
-        (
-            measured(energy=energy_of(step_time_s=0.75)),
-            "steps took 25.0 % less while energy was measured (750 ms): the joules belong to "
-            "those steps",
+            "steps took 25.0 % longer while energy was measured (1.25 s): the joules belong to ",
         ),
         (
             measured(
                 energy=energy_of(),
-                layer_energies={
-                    "0": (repeated(is_narrow=True),),
-                    "1": (repeated(is_narrow=True), repeated(is_narrow=False)),
-                    "2": (repeated(is_narrow=False),) * 2,
-                },
+                layer_energies={"0": NARROW, "1": NARROW + WIDE, "2": WIDE + WIDE},
             ),
-            "the joules of 2 of 3 layers are less certain than 5 %: the column energy_interval_j "
-            "says how much",
+            "the joules of 2 of 3 layers are less certain than 5 %:",
         ),
         (
             measured(energy=energy_of(), settings=Settings(layer_energy=True)),
             "no layer could be repeated alone: there are no joules of layers",
         ),
-        (
-            measured(layers=layers_of(0.75, modules=20_000)),
-            "the layers add up to 25.0 % less than an unprofiled step; close other "
-            "programs and try again",
-        ),
+        (measured(is_loss_finite=False), "the loss is no longer a finite number;"),
     ],
 )
-def test_one_warning(measurement: Measurement, text: str) -> None:
-    assert warnings(measurement) == [text]
+def test_one_warning(measurement: Measurement, start: str) -> None:
+    (text,) = warnings(measurement)
+    assert text.startswith(start)
 
 
 @pytest.mark.parametrize(
     "measurement",
     [
+        measured(),
         measured("cuda", kernels=KernelTime(time_s=0.9, kernels=100, steps=3)),
-        measured(timing=timing_of(*[1.0] * 10, data_s=0.5)),  # the data is synthetic
-        measured(timing=timing_of(*[1.0] * 10, data_s=0.1), settings=Settings(data="photos")),
+        measured(timing=WITH_DATA),  # the data is synthetic
+        measured(timing=timing_of(*[1.0] * 10, data_s=0.1), settings=PHOTOS),
         measured("cuda", settings=Settings(nvtx=True, cudnn_benchmark=True)),
         measured("cuda", settings=Settings(pin_memory=True, data="synthetic-host")),
         measured(settings=Settings(channels_last=True), describe=IMAGES),
-        measured(settings=Settings(deterministic=True), log=["UserWarning: something else"]),
-        measured(log=["UserWarning: cumsum is not deterministic"]),
+        measured(settings=Settings(deterministic=True), log=["another"]),
+        measured(log=[NOT_DETERMINISTIC]),
         measured(layers=layers_of(1.04)),
         measured("cuda", layers=layers_of(0.5, is_held_back=True)),  # without its idle time
-        measured(energy=energy_of()),
         measured(energy=energy_of(step_time_s=1.029)),
         measured(energy=energy_of(step_time_s=0.971)),
         measured(
-            settings=Settings(layer_energy=True),
-            energy=energy_of(),
-            layer_energies={"0": (repeated(is_narrow=True),)},
+            settings=Settings(layer_energy=True), energy=energy_of(), layer_energies={"0": NARROW}
         ),
     ],
 )
@@ -236,31 +163,10 @@ def test_what_is_let_be(measurement: Measurement) -> None:
 
 
 def test_a_gpu_that_waits_for_data_is_not_told_to_launch_less() -> None:
-    waits = measured(
-        "cuda", timing=timing_of(*[1.0] * 10, data_s=0.25), settings=Settings(data="photos"),
-        kernels=KernelTime(time_s=0.5, kernels=123.4, steps=3),
-    )  # fmt: skip
+    first, second = warnings(measured("cuda", timing=WITH_DATA, settings=PHOTOS, kernels=KERNELS))
 
-    assert warnings(waits) == [
-        "the GPU works 500 ms of a 1 s step (50.0 %); for much of the rest it waits for data",
-        "25.0 % of a step is spent waiting for data; try `ridgeline run … --workers 2 "
-        "--pin-memory`, or time the model alone with `ridgeline run … --data synthetic`",
-    ]
-
-
-def test_layers_of_a_compiled_model_are_not_held_against_its_step() -> None:
-    asked = Settings(compile="default", layers=True)
-
-    assert warnings(measured(settings=asked, layers=layers_of(2.0))) == [
-        "layers were timed without torch.compile: a compiled model has no layers"
-    ]
-
-
-def test_a_loss_that_is_no_number() -> None:
-    assert warnings(measured(is_loss_finite=False)) == [
-        "the loss is no longer a finite number; times are not affected, but the numbers are not a "
-        "training: try a smaller rate, `ridgeline run … --lr 0.001`"
-    ]
+    assert first.endswith("(25.0 %); for much of the rest it waits for data")
+    assert second.startswith("25.0 % of a step is spent waiting for data")
 
 
 def test_warnings_of_the_meter_are_passed_on_and_the_most_important_come_first() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from itertools import pairwise
 
@@ -29,9 +28,7 @@ from ridgeline.measure.energy import (
 )
 from ridgeline.measure.run_record import readings_table
 from ridgeline.records import Conditions, EnergyResult
-from ridgeline.sensors.meter import Meters
-from ridgeline.sensors.sampler import Reading
-from ridgeline.serialize import to_dict
+from ridgeline.sensors.sampler import Meters, Reading
 
 TICKS = [  # the counter advances by 10 J between 1 and 2 s, and 30 J between 4 and 5 s
     Reading(time_s=0.0, energy_j=100.0),
@@ -182,40 +179,6 @@ def test_either_meter_will_do_however_it_is_late(kind: str, offset_s: float) -> 
     assert energy.power_mean_w == pytest.approx(600.0, rel=0.02)
 
 
-def test_counter_and_sensor_agree_where_simple_ways_do_not() -> None:
-    # given 10 s of work in pieces of 1 s, and 3 s of rest before each
-    device = Device(offset_s=0.099)
-    windows: list[tuple[float, float]] = []
-
-    def work(device: Device) -> None:
-        for _ in range(10):
-            device.spend(3.0)
-            start_s = device.now_s
-            device.run_for(1.0)
-            windows.append((start_s, device.now_s))
-
-    readings = readings_while(work, device)
-    counter_j = sum((end - start) * (counter_power_w(readings, start, end) or 0)
-                    for start, end in windows)  # fmt: skip
-    sampled_j = sum((end - start) * (sampled_power_w(readings, start, end) or 0)
-                    for start, end in windows)  # fmt: skip
-
-    # then both are right to 3 %
-    assert counter_j == pytest.approx(6000.0, rel=0.03)
-    assert sampled_j == pytest.approx(6000.0, rel=0.03)
-    # and the counter at both ends of a window is not: its last value is up to 0.1 s old
-    edges_j = sum(at(readings, end) - at(readings, start) for start, end in windows)
-    assert edges_j < 0.94 * 6000
-    # nor is the line through all samples of the windows, which bridges the rests
-    inside = [r for r in readings if any(start <= r.time_s <= end for start, end in windows)]
-    assert trapezoid_j(inside) > 2 * 6000
-
-
-def at(readings: list[Reading], time_s: float) -> float:
-    """The counter as it was last read."""
-    return [r.energy_j for r in readings if r.time_s <= time_s and r.energy_j is not None][-1]
-
-
 def test_six_windows_have_an_interval() -> None:
     interval_j = measured(Device(), total_s=12.0).interval_j_per_step
     assert interval_j == pytest.approx((24.0, 24.0), rel=0.01)
@@ -296,43 +259,6 @@ def test_meters_that_disagree_are_told() -> None:
     assert text.startswith(
         "the energy counter says 42.8 % less than the power sensor (37.4 W and 65.4 W): take that"
     )
-
-
-def test_the_time_of_a_step_is_that_of_all_windows() -> None:
-    windows = tuple(
-        energy_window(start_s=0.0, end_s=end_s, steps=steps, mean_power_w=1.0)
-        for end_s, steps in ((2.0, 1), (4.0, 5))
-    )
-
-    assert summarise_windows(windows, samples_per_step=2).step_time_s == 1.0  # 6 s of 6 steps
-
-
-def test_as_json() -> None:
-    energy = energy_of(100.0, 200.0, 300.0)
-
-    content = json.loads(json.dumps(to_dict(energy)))
-
-    assert content == {
-        "meter": "m", "scope": "s", "kind": "counter", "provenance": "measured",
-        "refresh_interval_s": None, "idle_power_w": 10.0,
-        "energy_j_per_step": 100.0, "interval_j_per_step": None,
-        "energy_j_per_sample": 50.0, "energy_above_idle_j_per_step": 95.0,
-        "mean_power_w": 200.0, "energy_total_j": 1200.0, "duration_s": 6.0, "step_time_s": 0.5,
-        "samples_per_step": 2,
-        "counter_power_w": 200.0, "sampled_power_w": None, "counter_over_sampled": None,
-        "power_samples": 0, "power_mean_w": None, "power_std_w": None, "power_min_w": None,
-        "power_max_w": None,
-        "windows": [
-            {"start_s": 2.0 * n, "end_s": 2.0 * n + 2.0, "steps": 4, "energy_j": 200.0 * (n + 1),
-             "mean_power_w": 100.0 * (n + 1), "energy_j_per_step": 50.0 * (n + 1),
-             "counter_power_w": 100.0 * (n + 1), "sampled_power_w": None}
-            for n in range(3)
-        ],
-        "outliers": [],
-        "conditions": {"clock_hz": None, "memory_clock_hz": None, "temperature_c": None,
-                       "power_w": None, "throttle_reasons": [], "power_state": None},
-        "notes": [], "warnings": [],
-    }  # fmt: skip
 
 
 def test_a_window_without_a_reading_is_left_out_and_told() -> None:

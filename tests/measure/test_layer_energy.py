@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ from ridgeline.measure.layer_energy import (
 )
 from ridgeline.measure.step import Stepper
 from ridgeline.records import EnergyResult
-from ridgeline.sensors.meter import Meters
+from ridgeline.sensors.sampler import Meters
 from ridgeline.workloads import Inputs
 
 
@@ -73,13 +73,6 @@ def test_it_ends_at_the_limit_and_says_so() -> None:
     assert not is_certain(energy, 0.001)
     assert layer.device.now_s == pytest.approx(8.9, abs=0.5)  # with 0.9 s of finding out
     assert energy.power_std_w is not None and energy.power_std_w > 100
-
-
-def test_no_meter_no_energy() -> None:
-    layer = Layer(Device())
-
-    assert repeated(layer, Meters(reasons=("no counters",))) is None
-    assert layer.calls == 0
 
 
 def test_a_meter_that_does_not_work_gives_none() -> None:
@@ -341,30 +334,3 @@ def test_inference_repeats_without_a_graph() -> None:
         output = call()
 
     assert isinstance(output, Tensor) and output.is_inference()
-
-
-class State(NamedTuple):
-    hidden: Tensor
-    cell: Tensor
-
-
-class TakesState(nn.Module):
-    def forward(self, given: Tensor, state: State) -> Tensor:
-        return given * state.hidden + state.cell
-
-
-def test_a_layer_that_is_given_a_tuple_with_names() -> None:
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.scale = nn.Parameter(torch.ones(2, 3))
-            self.inner = TakesState()
-
-        def forward(self, given: Tensor) -> Tensor:
-            output: Tensor = self.inner(given, State(self.scale * 2, self.scale))
-            return output
-
-    taken = stepper(workload(make=Net), batch())
-
-    with make_repeatable(capture_layer_calls(taken)[0], taken) as call:
-        assert call is not None

@@ -121,10 +121,3 @@ def test_padding_may_be_a_word() -> None:
     table = layer_table(nn.Conv1d(1, 1, 3, padding="same"), times)
 
     assert list(table.loc[0, ["kernel_size", "padding", "std_s"]]) == ["3", "same", 0.0]
-
-
-def test_what_is_outside_of_modules_has_time_and_no_direction(table: pd.DataFrame) -> None:
-    row = table.loc["(optimizer)"]
-
-    assert (row["kind"], row["forward_s"], row["backward_s"], row["time_s"]) == ("", 0.0, 0.0, 2.0)
-    assert (row["mean_s"], row["parameters"]) == (2.0, 0)

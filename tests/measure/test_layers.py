@@ -88,6 +88,18 @@ class Net(nn.Module):
         return output
 
 
+NET_S = {
+    ("stem", "forward"): 16.0,
+    ("stem", "backward"): 32.0,
+    ("block", "forward"): 1.5,  # three times 0.5, around its children
+    ("block", "backward"): 0.75,
+    ("block.shared", "forward"): 2.0,  # called twice
+    ("block.shared", "backward"): 4.0,
+    ("block.last", "forward"): 4.0,
+    ("block.last", "backward"): 8.0,
+}
+
+
 class Watched(Backend):
     """A CPU whose clock is given."""
 
@@ -131,16 +143,7 @@ def test_times_belong_to_the_module_at_work_forward_and_backward() -> None:
 
     times = time_layers(taken, backend, step_time_s=2.0)
 
-    assert once(times) == {
-        ("stem", "forward"): 16.0,
-        ("stem", "backward"): 32.0,
-        ("block", "forward"): 1.5,  # three times 0.5, around its children
-        ("block", "backward"): 0.75,
-        ("block.shared", "forward"): 2.0,  # called twice
-        ("block.shared", "backward"): 4.0,
-        ("block.last", "forward"): 4.0,
-        ("block.last", "backward"): 8.0,
-    }
+    assert once(times) == NET_S
     assert times.steps_s == (68.25,) * 3
     assert times.sum_s == 68.25
     assert (times.is_held_back, times.mark_cost_s) == (False, 0.0)
@@ -220,10 +223,7 @@ def test_inference_has_no_backward_and_no_loss() -> None:
     times = time_layers(taken, backend, step_time_s=2.0)
 
     assert once(times) == {
-        ("stem", "forward"): 16.0,
-        ("block", "forward"): 1.5,
-        ("block.shared", "forward"): 2.0,
-        ("block.last", "forward"): 4.0,
+        owner: time_s for owner, time_s in NET_S.items() if owner[1] == "forward"
     }
     assert {stage for _, stage in times.samples_s} == {"data", "copy", "forward"}
 
@@ -299,18 +299,6 @@ def test_what_hooks_take_on_the_hosts_time_line_is_nobodys(
     assert "(watching)" not in {owner for owner, _ in times.samples_s}
 
 
-def test_no_hook_stays_and_nothing_else_changes() -> None:
-    taken, backend = net_on(Clock(), "infer")
-    before = taken.module(*batch().args)
-
-    time_layers(taken, backend, step_time_s=2.0)
-
-    assert torch.equal(taken.module(*batch().args), before)
-    for part in taken.module.modules():
-        assert not part._forward_hooks and not part._forward_pre_hooks
-        assert not part._backward_hooks and not part._backward_pre_hooks
-
-
 def test_nothing_marks_a_step_after_the_last_watched_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes that gather gradients would go on marking if anybody held them, hooks and all."""
     # given a net whose layers were timed in training
@@ -324,15 +312,16 @@ def test_nothing_marks_a_step_after_the_last_watched_one(monkeypatch: pytest.Mon
     assert noted == []
 
 
-def test_hooks_go_when_a_step_fails() -> None:
+def test_no_hook_stays_even_when_a_step_fails() -> None:
     taken, backend = net_on(Clock())
     taken.batches = iter([batch()])
 
     with pytest.raises(StopIteration):
         time_layers(taken, backend, step_time_s=2.0)
 
-    assert not any(part._forward_hooks or part._forward_pre_hooks for part in
-                   taken.module.modules())  # fmt: skip
+    assert not any(
+        part._forward_hooks or part._forward_pre_hooks for part in taken.module.modules()
+    )
 
 
 def test_training_is_the_same_with_hooks() -> None:
@@ -411,16 +400,7 @@ def test_a_gpus_own_time_without_what_holding_and_marking_take(
         for sample in taken_s
         if sample != nothing
     }
-    assert found == {
-        ("stem", "forward"): 16.0,
-        ("stem", "backward"): 32.0,
-        ("block", "forward"): 1.5,
-        ("block", "backward"): 0.75,
-        ("block.shared", "forward"): 2.0,
-        ("block.shared", "backward"): 4.0,
-        ("block.last", "forward"): 4.0,
-        ("block.last", "backward"): 8.0,
-    }
+    assert found == NET_S
     assert list(times.steps_s) == pytest.approx([68.25] * 3)
     assert not any(owner.startswith("(held") for owner, _ in times.samples_s)
 
@@ -434,7 +414,7 @@ def test_a_gpu_is_held_back_once_for_so_many_marks(monkeypatch: pytest.MonkeyPat
     calibration_s, *held_s = backend.held_s
     assert calibration_s == 0.02
     assert len(set(held_s)) == 1 and held_s[0] > 0
-    assert len(held_s) % len(times.steps_s) == 0 and len(held_s) > len(times.steps_s)
+    assert len(times.steps_s) < len(held_s) < backend.gpu.calls.count("record") / 10
 
 
 def test_a_gpu_is_waited_for_between_steps_never_in_one() -> None:

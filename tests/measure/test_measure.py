@@ -11,7 +11,7 @@ from torch import nn
 import ridgeline
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.result import MeasureResult
-from ridgeline.pipeline.analyze import AnalyzeResult, Stages
+from ridgeline.pipeline.analyze import AnalyzeResult
 from ridgeline.pipeline.outputs import Outputs
 
 NET, BATCH = nn.Linear(3, 2), torch.zeros(4, 3)
@@ -61,6 +61,6 @@ def test_advice_of_an_analysis_names_arguments() -> None:
     finding = {"run_id": "a", "model": "net", "layer": "conv", "meaning": "takes 6 ms",
                "headroom_s": 0.006, "share": 0.2, "advice": "--channels-last <2>"}  # fmt: skip
     study = make_study([run_row()], [step_row()], [finding])
-    result = AnalyzeResult(study=study, outputs=Outputs(), stages=Stages(), run_ids=("a",))
+    result = AnalyzeResult(study=study, outputs=Outputs(), stages=[], run_ids=("a",))
     assert "conv: takes 6 ms; channels_last=True <2>" in str(result)
-    assert "<td>channels_last=True &lt;2&gt;</td>" in result._repr_html_()
+    assert "channels_last=True &lt;2&gt;</p>" in result._repr_html_()

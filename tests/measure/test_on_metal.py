@@ -7,21 +7,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from itertools import count
 
 import pytest
 import torch
-from tests.measure.fakes import line_batch, workload
-from torch import nn
+from tests.measure.fakes import workload
 
 from ridgeline.measure import measure_workload as measurement
 from ridgeline.measure.backends import DeviceMemory, MpsBackend
-from ridgeline.measure.measure_workload import build_stepper, measure_workload
+from ridgeline.measure.measure_workload import measure_workload
 from ridgeline.measure.run_record import Measurement
-from ridgeline.measure.timing import warm_up
 from ridgeline.records import WorkloadSpec
-from ridgeline.sensors.meter import Meters
+from ridgeline.sensors.sampler import Meters
 from ridgeline.settings import Settings
 
 SPEC = WorkloadSpec(model="line", batch_size=2, mode="train")
@@ -81,8 +78,6 @@ def metal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Metal]:
     chip = MpsBackend(kind="mps", device=torch.device("cpu"), name="Apple M2")
     monkeypatch.setattr(measurement, "choose_backend", lambda asked, index: chip)
     monkeypatch.setattr(measurement, "find_meters", lambda kind, uuid: Meters(reasons=(kind,)))
-    hurried = partial(warm_up, limit_s=-1.0)  # steadiness is not waited for
-    monkeypatch.setattr(measurement, "warm_up", hurried)
     yield metal
 
 
@@ -127,28 +122,3 @@ def test_layers_are_marked_by_events_too(metal: Metal) -> None:
     assert len(result.layers.steps_s) == 20
     assert result.layers.samples_s["(model)", "forward"] == pytest.approx([0.001] * 20)
     assert sum(result.layers.samples_s["(model)", "backward"]) == pytest.approx(20 * 0.004)
-
-
-def test_what_memory_a_batch_needs(metal: Metal) -> None:
-    stepper = build_stepper(workload(), SPEC, Settings(backend="mps"))
-
-    assert stepper.backend.total_memory_bytes() == 16_000_000_000
-    assert metal.calls == Counter()
-
-
-def test_amp_has_autocast_and_no_loss_scaling(metal: Metal) -> None:
-    seen: list[torch.dtype] = []
-
-    class Watched(nn.Linear):
-        def forward(self, given: torch.Tensor) -> torch.Tensor:
-            output = super().forward(given)
-            seen.append(output.dtype)
-            return output.float()
-
-    asked = Settings(backend="mps", precision="amp", warmup_iters=1, iters=1, energy=False)
-    work = workload(make=lambda: Watched(3, 1), make_inputs=line_batch)
-    result, stepper = measure_workload(work, SPEC, asked)
-
-    assert (result.precision.used, set(seen)) == ("amp", {torch.float16})
-    assert stepper.scaler is None
-    assert stepper.module.weight.dtype is torch.float32

@@ -34,22 +34,15 @@ def backend(kind: str) -> Backend:
         ("cpu", None, "bf16", EMULATED.format("bf16")),
         ("cpu", MODERN, "bf16", None),
         ("cpu", MODERN, "fp16", None),
-        ("cpu", MODERN, "amp", "autocast to fp16 needs a GPU"),
-        ("mps", PLAIN, "fp32", None),
         ("mps", PLAIN, "tf32", TENSOR_CORES),
         ("mps", PLAIN, "amp", None),
         ("mps", PLAIN, "bf16", None),
-        ("mps", PLAIN, "fp16", None),
-        ("cuda", OLD, "fp32", None),
         ("cuda", OLD, "tf32", "a chip (compute capability 7.0) has no tf32"),
         ("cuda", OLD, "amp", None),
         ("cuda", OLD, "bf16", "a chip (compute capability 7.0) has no bf16"),
         ("cuda", OLD, "fp16", None),
         ("cuda", (8, 0), "tf32", None),
-        ("cuda", NEW, "tf32", None),
-        ("cuda", NEW, "amp", None),
         ("cuda", NEW, "bf16", None),
-        ("cuda", NEW, "fp16", None),
     ],
 )
 def test_what_each_device_can(
@@ -76,17 +69,6 @@ def test_an_amd_gpu_is_not_judged_by_compute_capability(monkeypatch: pytest.Monk
     monkeypatch.setattr(torch.version, "hip", "6.2")
 
     assert choose_precision("bf16", backend("cuda")).used == "bf16"
-
-
-@pytest.mark.parametrize(
-    ("used", "dtype"),
-    [
-        ("fp32", None), ("tf32", None), ("amp", None),
-        ("bf16", torch.bfloat16), ("fp16", torch.float16),
-    ],
-)  # fmt: skip
-def test_what_weights_are_turned_into(used: str, dtype: torch.dtype | None) -> None:
-    assert Precision(requested=used, used=used).dtype is dtype
 
 
 def test_only_amp_on_cuda_scales_its_loss() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,11 @@ from tests.measure.fakes import workload
 from tests.measure.measured import measured, timing_of
 from torch import nn
 
-from ridgeline.measure import measure_workload as measurement
-from ridgeline.measure.energy import EnergyMeasurement
 from ridgeline.measure.layers import LayerTimes, Seen
 from ridgeline.measure.measure_workload import measure_workload
 from ridgeline.measure.run_record import Measurement, make_tables
-from ridgeline.measure.timing import StepTimes, warm_up
+from ridgeline.measure.timing import StepTimes
 from ridgeline.records import EnergyResult, KernelTime, WorkloadSpec
-from ridgeline.sensors.meter import Meter, Meters
 from ridgeline.serialize import to_dict
 from ridgeline.settings import Settings
 from ridgeline.store import ResultsFolder
@@ -40,15 +36,14 @@ def tiny() -> Any:
     asked = Settings(
         backend="cpu", warmup_iters=2, iters=3, energy=False, layers=True, grad_accum_steps=2
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measurement, "warm_up", partial(warm_up, limit_s=-1.0))
-        told: list[str] = []
-        made, stepper = measure_workload(
-            workload(make=lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)),
-                     describe={"input_size": (8, 8)}),
-            SPEC, asked, lambda what, done, total: told.append(what),
-        )  # fmt: skip
-    return made, stepper, told
+    told: list[str] = []
+    made, stepper = measure_workload(
+        workload(make=lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)),
+                 describe={"input_size": (8, 8)}),
+        SPEC, asked, lambda what, done, total: told.append(what),
+    )  # fmt: skip
+    assert list(dict.fromkeys(told)) == ["building", "warming up", "layers"]
+    return made, stepper
 
 
 def test_every_key_of_a_run(tiny: Any) -> None:
@@ -64,35 +59,6 @@ def test_every_key_of_a_run(tiny: Any) -> None:
         "max_batch",
     ]  # fmt: skip
     assert plain["describe"] == {"input_size": [8, 8]}
-
-
-def test_what_is_below_the_keys(tiny: Any) -> None:
-    plain = stored(tiny[0])
-
-    below = {key: list(value) for key, value in plain.items() if isinstance(value, dict)}
-    assert below == {
-        "describe": ["input_size"],
-        "step_time_s": [
-            "count", "median", "mean", "std", "min", "max", "interval", "spread", "samples",
-        ],
-        "optimizer_settings": ["lr", "momentum", "weight_decay"],
-        "split_s": ["data", "copy", "forward", "backward", "optimizer"],
-        "host": ["step_time_s", "split_s"],
-        "warmup": ["build_time_s", "times_s", "clocks_hz", "is_steady"],
-        "memory": ["allocated_bytes", "reserved_bytes"],
-        "process": [
-            "user_time_s", "system_time_s", "peak_rss_bytes", "peak_child_rss_bytes",
-            "minor_faults", "major_faults", "voluntary_switches", "involuntary_switches",
-        ],
-        "timed_usage": [
-            "user_time_s", "system_time_s", "elapsed_s", "involuntary_switches", "cores",
-        ],
-        "conditions": ["before", "during", "after", "readings_during"],
-        "layers": [
-            "sum_s", "step_time_s", "difference_s", "difference", "pass_times_s", "mark_cost_s",
-            "clock",
-        ],
-    }  # fmt: skip
 
 
 def test_samples_of_a_real_run_belong_together(tiny: Any) -> None:
@@ -116,31 +82,8 @@ def test_samples_of_a_real_run_belong_together(tiny: Any) -> None:
     assert plain["peak_memory_bytes"] == plain["process"]["peak_rss_bytes"] > 0
 
 
-def test_passes_are_told_of_in_their_order(tiny: Any) -> None:
-    assert list(dict.fromkeys(tiny[2])) == ["building", "warming up", "layers"]
-
-
-@pytest.mark.parametrize("is_there", [True, False])
-def test_no_stage_of_energy_without_a_meter(
-    is_there: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    meter = Meter(name="m", scope="s", kind="power", read=lambda: 1.0)
-    meters = Meters(available=(meter,) if is_there else (), reasons=("no counters",))
-    monkeypatch.setattr(measurement, "find_meters", lambda *_, **__: meters)
-    monkeypatch.setattr(measurement, "measure_energy", lambda *_, **__: EnergyMeasurement())
-    monkeypatch.setattr(measurement, "warm_up", partial(warm_up, limit_s=-1.0))
-    told: list[str] = []
-
-    measure_workload(
-        workload(), SPEC, Settings(backend="cpu", iters=1, warmup_iters=1),
-        lambda what, done, total: told.append(what),
-    )  # fmt: skip
-
-    assert ("energy" in told) == is_there
-
-
 def test_tables_of_a_real_run_can_be_stored(tiny: Any, tmp_path: Path) -> None:
-    made, stepper, _ = tiny
+    made, stepper = tiny
     kept = make_tables(made, stepper.module)
 
     run_id = ResultsFolder(tmp_path).save_run("x", {}, made.result, {}, tables=kept)
@@ -153,19 +96,6 @@ def test_tables_of_a_real_run_can_be_stored(tiny: Any, tmp_path: Path) -> None:
     ]  # fmt: skip
     assert back["energy_per_layer_j"].isna().all()
     assert back["time_s"].sum() == pytest.approx(made.layers.sum_s)
-
-
-def test_one_sample_has_no_spread() -> None:
-    plain = stored(measured(timing=timing_of(2.0)))
-
-    assert plain["step_time_s"] == {
-        "count": 1, "median": 2.0, "mean": 2.0, "std": None, "min": 2.0, "max": 2.0,
-        "interval": None, "spread": None, "samples": [2.0],
-    }  # fmt: skip
-    assert plain["split_s"] == {
-        "data": {"median": 0.0, "mean": 0.0, "samples": [0.0]},
-        "forward": {"median": 2.0, "mean": 2.0, "samples": [2.0]},
-    }
 
 
 def test_the_means_of_phases_add_up_where_their_medians_do_not() -> None:
@@ -193,13 +123,6 @@ def test_throughput_is_over_all_of_the_elapsed_time() -> None:
     assert (result.samples_per_step, result.samples_per_s) == (2, 1.0)
 
 
-def test_batches_of_a_step_count_in_training_only() -> None:
-    asked = Settings(grad_accum_steps=3)
-
-    assert measured(settings=asked).result.samples_per_step == 6
-    assert measured(settings=asked, mode="infer").result.samples_per_step == 2
-
-
 def test_how_busy_a_gpu_was() -> None:
     plain = stored(measured("cuda", kernels=KernelTime(time_s=0.5, kernels=10.0, steps=3)))
 
@@ -218,21 +141,6 @@ def test_how_layers_add_up() -> None:
         "pass_times_s": [1.25], "mark_cost_s": 1e-6,
         "clock": "device, without gaps between kernels",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("compiled", [None, "default"])
-def test_layers_are_a_share_of_the_pass_that_timed_them(compiled: str | None) -> None:
-    # given a step of 1 s, and a pass whose steps take 2 s, as without the compiler
-    layers = LayerTimes(
-        samples_s={("0", "forward"): (0.5,) * 3, ("(model)", "forward"): (1.5,) * 3},
-        seen={"(model)": Seen(calls=1), "0": Seen(calls=1)}, steps_s=(1.9, 2.0, 2.1),
-        is_held_back=False,
-    )  # fmt: skip
-    made = measured(layers=layers, settings=Settings(layers=True, compile=compiled))
-
-    table = make_tables(made, nn.Sequential(nn.Linear(1, 1)))["layers"].set_index("layer")
-
-    assert table["percentage"].to_dict() == {"(model)": 75.0, "0": 25.0}
 
 
 def energy_of_a_call(energy_j: float, interval_j: tuple[float, float] | None) -> EnergyResult:
@@ -272,22 +180,3 @@ def test_a_layers_energy_is_that_of_all_its_calls(
     assert list(table.loc["0", columns]) == expected
     assert table.loc["0", "energy_attribution"] == "repeated alone"
     assert table.loc[["(model)"], columns].isna().all(axis=None)
-
-
-@pytest.mark.parametrize("data", ["synthetic", "synthetic-host"])
-def test_a_cpu_has_nothing_to_pin_and_says_so(monkeypatch: pytest.MonkeyPatch, data: str) -> None:
-    monkeypatch.setattr(measurement, "warm_up", partial(warm_up, limit_s=-1.0))
-    asked = Settings(
-        backend="cpu", data=data, pin_memory=True, warmup_iters=1, iters=1, energy=False
-    )
-
-    made, _ = measure_workload(workload(), SPEC, asked)
-
-    assert (made.result.data, list(made.result.warnings)) == (
-        data,
-        [
-            "too few warm-up steps (1) to tell whether times are steady; try "
-            "`ridgeline run … --warmup-iters 10`",
-            "--pin-memory has no effect in this run",
-        ],
-    )

@@ -25,15 +25,19 @@ BELOW_ONE = "it is 0 or more, and less than 1"
             "unknown compile mode 'fast'",
             "choose default, reduce-overhead, max-autotune",
         ),
+        (
+            {"algorithm": "winogard"},
+            "unknown algorithm 'winogard'",
+            "choose default, benchmark, direct, gemm, implicit gemm, implicit precomp gemm, fft, "
+            "fft tiling, winograd, winograd 4x4, winograd nonfused, guess, find",
+        ),
         ({"device": -1}, "--device -1 is not possible", "it is 0 or more"),
         ({"warmup_iters": -1}, "--warmup-iters -1 is not possible", "it is 0 or more"),
         ({"iters": 0}, "--iters 0 is not possible", "it is 1 or more"),
         ({"lr": -0.1}, "--lr -0.1 is not possible", "it is 0 or more"),
         ({"lr": float("nan")}, "--lr nan is not possible", "it is 0 or more"),
-        ({"momentum": float("nan")}, "--momentum nan is not possible", BELOW_ONE),
         ({"momentum": -0.1}, "--momentum -0.1 is not possible", BELOW_ONE),
         ({"momentum": 1.0}, "--momentum 1.0 is not possible", BELOW_ONE),
-        ({"momentum": 5.0}, "--momentum 5.0 is not possible", BELOW_ONE),
         (
             {"optimizer": "adam", "momentum": 0.9},
             "the optimizer adam has no momentum",
@@ -70,8 +74,9 @@ def test_as_plain_values() -> None:
         "backend": "auto", "device": 0, "precision": "amp", "warmup_iters": None, "iters": None,
         "optimizer": "sgd", "lr": 0.1, "momentum": None, "weight_decay": None,
         "grad_accum_steps": 1, "channels_last": False, "deterministic": False,
-        "cudnn_benchmark": False, "compile": None, "nvtx": False, "seed": 0, "data": "synthetic",
-        "workers": 0, "pin_memory": False, "prefetch_factor": None, "augment": True,
+        "cudnn_benchmark": False, "compile": None, "algorithm": "default", "nvtx": False,
+        "seed": 0, "data": "synthetic", "workers": 0, "pin_memory": False,
+        "prefetch_factor": None, "augment": True,
         "layers": True, "energy": None, "energy_time_s": 5.0, "layer_energy": False,
     }  # fmt: skip
     assert Settings(**vars(Settings(iters=3))) == Settings(iters=3)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import chain, count, repeat
-from types import SimpleNamespace, TracebackType
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -13,10 +14,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.measure.fakes import Clock, Gpu, GpuEvent
+from tests.measure.fakes import Clock, Gpu
 
 from ridgeline.measure import timing
-from ridgeline.measure.backends import EventTimeline
 from ridgeline.measure.timing import (
     Marks,
     StepRecorder,
@@ -43,8 +43,7 @@ def steps_of(clock: Clock, times_s: Iterator[float]) -> Callable[[Marks], None]:
 
 def warmed(times_s: Iterator[float], **named: object) -> WarmUp:
     clock = Clock()
-    given = {"least": None, "clock": clock, **named}
-    return warm_up(steps_of(clock, times_s), lambda: None, **given)  # type: ignore[arg-type]
+    return warm_up(steps_of(clock, times_s), lambda: None, clock=clock, **named)  # type: ignore[arg-type]
 
 
 def test_it_stops_when_two_windows_of_five_are_alike() -> None:
@@ -62,9 +61,9 @@ def test_short_steps_go_on_for_half_a_second() -> None:
     assert len(warmed(repeat(1 / 64)).times_s) == 32
 
 
-def test_at_least_what_was_asked() -> None:
-    assert len(warmed(repeat(0.25), least=25).times_s) == 25
-    assert len(warmed(repeat(0.25), least=0).times_s) == 10
+@pytest.mark.parametrize("steps", [0, 1, 25])
+def test_exactly_as_many_as_were_requested(steps: int) -> None:
+    assert warmed(repeat(0.25), steps=steps).times_s == (0.25,) * steps
 
 
 def test_steadiness_is_not_waited_for_without_end() -> None:
@@ -102,12 +101,12 @@ def test_every_warm_up_step_is_waited_for_and_told_of() -> None:
         clock.spend(60.0)
 
     warm_up(
-        step, lambda: calls.append("synchronize"), least=2, clock=clock,
+        step, lambda: calls.append("synchronize"), steps=2, clock=clock,
         on_progress=lambda done, total: told.append((done, total)),
     )  # fmt: skip
 
-    assert calls == ["synchronize", *["step", "synchronize"] * 4]
-    assert told == [(1, 2), (2, 2), (3, 3), (4, 4)]
+    assert calls == ["synchronize", *["step", "synchronize"] * 2]
+    assert told == [(1, 2), (2, 2)]
 
 
 @pytest.mark.parametrize(
@@ -137,6 +136,7 @@ def test_steady(times_s: list[float], clocks_hz: list[float], steady: bool | Non
         (None, [0.35], 29),
         (None, [1.0], 10),
         (None, [60.0], 6),
+        (None, [], 6),  # without a warm-up
         (None, [9.0, 9.0, 9.0, 0.5, 0.5, 0.5, 0.5, 0.5], 20),  # the last five count
     ],
 )
@@ -194,39 +194,7 @@ def test_progress_is_told_every_quarter_of_a_second() -> None:
     assert told == [(3, 8), (6, 8)]
 
 
-def test_room_for_the_marks_of_every_batch_of_a_step() -> None:
-    class Counted(StepRecorder):
-        prepared = 0
-
-        def prepare(self, marks: int) -> None:
-            self.prepared = marks
-
-    recorder = Counted(None)
-
-    time_steps(lambda _: None, recorder, lambda: None, iters=3, parts=2)
-
-    assert recorder.prepared == 3 * (2 * 4 + 1)
-
-
 # ---------------------------------------------------------------- marks of phases
-
-
-def test_two_steps_by_the_host() -> None:
-    clock = Clock()
-    recorder = StepRecorder(None, clock)
-
-    recorder.start()
-    for scale in (1, 2):
-        for phase, time_s in {"data": 0.25, "copy": 0.5, "forward": 1.0}.items():
-            clock.spend(scale * time_s)
-            recorder.end(phase)
-        recorder.end_step()
-
-    assert recorder.host_times() == StepTimes(
-        steps_s=(1.75, 3.5),
-        phases_s={"data": (0.25, 0.5), "copy": (0.5, 1.0), "forward": (1.0, 2.0)},
-    )
-    assert recorder.device_times() == recorder.host_times()
 
 
 def test_parts_of_a_step_add_up() -> None:
@@ -249,65 +217,6 @@ def test_parts_of_a_step_add_up() -> None:
             "optimizer": (0.5,),
         },
     )  # fmt: skip
-
-
-def test_what_the_host_gives_out_and_what_the_device_takes() -> None:
-    clock = Clock()
-    gpu = Gpu(clock)
-    recorder = StepRecorder(gpu.timeline(), clock)
-    recorder.prepare(4)
-
-    recorder.start()
-    for _ in range(2):
-        for phase, time_s in {"forward": 1.0, "backward": 2.0}.items():
-            gpu.launch(time_s)
-            clock.spend(0.125)
-            recorder.end(phase)
-        recorder.end_step()
-    gpu.synchronize()
-
-    assert recorder.host_times() == StepTimes(
-        steps_s=(0.25, 0.25), phases_s={"forward": (0.125, 0.125), "backward": (0.125, 0.125)}
-    )
-    assert recorder.device_times() == StepTimes(
-        steps_s=(3.0, 3.0), phases_s={"forward": (1.0, 1.0), "backward": (2.0, 2.0)}
-    )
-
-
-def test_a_device_that_waits_for_its_host_shows_it() -> None:
-    clock = Clock()
-    gpu = Gpu(clock)
-    recorder = StepRecorder(gpu.timeline(), clock)
-
-    recorder.start()
-    clock.spend(4.0)  # no work is given out
-    gpu.launch(1.0)
-    recorder.end("forward")
-    recorder.end_step()
-
-    assert recorder.device_times().steps_s == (5.0,)
-    assert recorder.host_times().steps_s == (4.0,)
-
-
-def test_events_are_made_before_they_are_needed() -> None:
-    gpu, made = Gpu(Clock()), []
-
-    def make() -> GpuEvent:
-        made.append(gpu.event())
-        return made[-1]
-
-    recorder = StepRecorder(EventTimeline(make))
-
-    recorder.prepare(3)
-    recorder.prepare(3)  # those that are left over are used
-
-    assert len(made) == 4  # with the start
-    recorder.start()
-    for _ in range(3):
-        recorder.end("forward")
-    assert len(made) == 4
-    recorder.end("one too many")
-    assert len(made) == 5
 
 
 # ---------------------------------------------------------------- the process
@@ -366,28 +275,6 @@ def test_the_union_of_intervals(given_spans: list[tuple[int, int]]) -> None:
     assert union_length(spans) == len(seconds)
 
 
-class Profiler:
-    """Sees two kernels a step, one of them beside a copy, and what is no kernel."""
-
-    def __init__(self, calls: list[str], events: list[Any]) -> None:
-        self.calls, self.seen = calls, events
-
-    def __enter__(self) -> Profiler:
-        self.calls.append("profile")
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.calls.append("end")
-
-    def events(self) -> list[Any]:
-        return self.seen
-
-
 def event(
     start_us: float, end_us: float, device: str = "CUDA", named: bool = False, name: str = "gemm"
 ) -> Any:
@@ -401,7 +288,14 @@ def event(
 
 def profiled(monkeypatch: pytest.MonkeyPatch, events: list[Any]) -> tuple[Any, list[str]]:
     calls: list[str] = []
-    monkeypatch.setattr(torch.profiler, "profile", lambda activities: Profiler(calls, events))
+
+    @contextmanager
+    def profile(activities: object) -> Iterator[Any]:
+        calls.append("profile")
+        yield SimpleNamespace(events=lambda: events)
+        calls.append("end")
+
+    monkeypatch.setattr(torch.profiler, "profile", profile)
 
     def step(_marks: Marks) -> None:
         calls.append("step")
@@ -410,28 +304,20 @@ def profiled(monkeypatch: pytest.MonkeyPatch, events: list[Any]) -> tuple[Any, l
 
 
 def test_kernel_time_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = [[event(at, at + 30), event(at + 20, at + 60)] for at in (0.0, 100.0)]
+    # given two steps with two kernels each that overlap, and a copy and a fill in the second
+    kernels = [event(at + start, at + end) for at in (0, 100) for start, end in ((0, 30), (20, 60))]
+    copies = [
+        event(160, 180, name="Memcpy DtoD (Device -> Device)"),
+        event(180, 184, name="Memset (Device)"),
+    ]
     others = [event(0, 1000, named=True), event(0, 1000, device="CPU")]
 
-    found, calls = profiled(monkeypatch, [*steps[0], *steps[1], *others])
+    found, calls = profiled(monkeypatch, [*kernels, *copies, *others])
 
+    # then copies take time and are no kernels: 60 + 60 + 20 + 4 µs of two steps
     assert found == KernelTime(time_s=found.time_s, kernels=2.0, steps=2)
-    assert found.time_s == pytest.approx(60e-6)
+    assert found.time_s == pytest.approx(72e-6)
     assert calls == ["synchronize", "profile", "step", "step", "synchronize", "end"]
-
-
-def test_copies_take_time_and_are_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    # given two kernels in two steps, a copy and a fill: 30 + 6 + 20 + 4 µs
-    copies = [
-        event(30, 50, name="Memcpy DtoD (Device -> Device)"),
-        event(50, 54, name="Memset (Device)"),
-    ]
-    kernels = [event(0, 30), event(100, 106, name="Memcpy_of_mine")]
-    # when they are profiled
-    found, _ = profiled(monkeypatch, [*kernels, *copies])
-    # then a step has one kernel, and 30 µs
-    assert found == KernelTime(time_s=found.time_s, kernels=1.0, steps=2)
-    assert found.time_s == pytest.approx(30e-6)
 
 
 def test_a_profiler_that_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,42 +113,6 @@ def node(op: str, operands: str, result: str, **attributes: Any) -> Any:
     return helper.make_node(op, operands.split(), [result], name=result, **attributes)
 
 
-def test_a_shape_that_is_taken_apart_and_put_together(tmp_path: Path) -> None:
-    # GIVEN reshape(a, (batch, 24)) as exporters write it
-    proto = computed(
-        node("Shape", "a", "shape"),
-        node("Gather", "shape zero", "batch"),
-        node("Unsqueeze", "batch axis", "first"),
-        node("Concat", "first rest", "target", axis=0),
-        node("Reshape", "a target", "flat"),
-        node("Softmax", "flat", "y"),
-        zero=0, axis=[0], rest=[-1],
-    )  # fmt: skip
-    result = count(proto, tmp_path, batch_size=5)
-    assert result.op_costs[-1].call.outputs[0].shape == (5, 24)
-    assert (result.total.transcendentals, result.coverage) == (5 * 24, 1.0)
-
-
-def test_arithmetic_on_shapes(tmp_path: Path) -> None:
-    # GIVEN a range as long as 2·batch + 1
-    proto = computed(
-        node("Shape", "a", "shape"),
-        node("Slice", "shape zero one", "batch"),
-        node("Mul", "batch two", "twice"),
-        node("Add", "twice one", "more"),
-        node("Squeeze", "more zero", "end"),
-        node("Cast", "end", "end32", to=6),
-        node("Cast", "end32", "end64", to=7),
-        node("Range", "start end64 step", "steps"),
-        node("ConstantOfShape", "more", "filled"),
-        node("Cast", "steps", "floats", to=1),
-        node("Exp", "floats", "y"),
-        zero=[0], one=[1], two=[2], start=0, step=1,
-    )  # fmt: skip
-    result = count(proto, tmp_path, batch_size=5)
-    assert result.total.transcendentals == 11
-
-
 def test_an_unknown_shape_is_listed(tmp_path: Path) -> None:
     proto = model([node("Reshape", "a target", "b"), node("Exp", "b", "y")],
                   {"a": x(2, 6), "target": int64(2)}, ["y"])  # fmt: skip

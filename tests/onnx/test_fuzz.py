@@ -115,13 +115,6 @@ def change_operands(model: onnx.ModelProto, node: onnx.NodeProto, data: st.DataO
             node.input[number] = pick(data, names) if how == "other" else ""
 
 
-def change_results(node: onnx.NodeProto, data: st.DataObject) -> None:
-    if node.output and data.draw(st.booleans()):
-        node.output[data.draw(st.integers(0, len(node.output) - 1))] = ""
-    else:
-        node.output.append("extra")
-
-
 def change_input(model: onnx.ModelProto, data: st.DataObject) -> None:
     """A size, one more or one fewer dimension, none at all; the type; stored instead."""
     value = pick(data, model.graph.input)
@@ -147,14 +140,12 @@ def change(model: onnx.ModelProto, data: st.DataObject) -> None:
     """One thing that is wrong."""
     node = pick(data, model.graph.node)
     what = data.draw(st.sampled_from(
-        ["attribute"] * 4 + ["added", "operands", "results", "input", "version", "operator"]
+        ["attribute"] * 4 + ["added", "operands", "input", "version", "operator"]
     ))  # fmt: skip
     if what == "attribute" and node.attribute:
         change_attribute(node, data)
     elif what == "operands":
         change_operands(model, node, data)
-    elif what == "results":
-        change_results(node, data)
     elif what == "input" and model.graph.input:
         change_input(model, data)
     elif what == "version" and model.opset_import:

@@ -52,27 +52,6 @@ def test_operands_that_do_not_fit_are_refused_all_the_same(
     assert result.notes == count(silent, tmp_path, dims=dims).notes
 
 
-def test_a_table_that_is_too_short(tmp_path: Path) -> None:
-    # given tokens with positions that are stored for 5 of them, as in an export of BERT
-    nodes = [helper.make_node("Add", ["tokens", "positions"], ["sum"], name="add"),
-             helper.make_node("Relu", ["sum"], ["y"], name="relu"),
-             helper.make_node("Relu", ["y"], ["z"], name="after")]  # fmt: skip
-    proto = model(nodes, {"tokens": x(2, "s", 4), "positions": x(1, 5, 4)}, ["z"])
-    for name in ("sum", "y", "z"):
-        stated = helper.make_tensor_value_info(name, TensorProto.FLOAT, (2, "s", 4))
-        proto.graph.value_info.append(stated)
-    fitting = count(proto, tmp_path, dims={"s": 5})
-    longer = count(proto, tmp_path, dims={"s": 6})
-    assert (fitting.total.flops, fitting.notes, fitting.coverage) == (3 * 2 * 5 * 4, (), 1)
-    # then shapes after it are those that the file says
-    assert longer.total.flops == 2 * 6 * 4
-    assert longer.notes == (
-        "onnx::Add 'add': not counted: onnx refuses it: Incompatible dimensions",
-        "not counted further on, of operands without a shape: 'relu'",
-    )
-    assert longer.coverage < 1
-
-
 def test_what_is_not_known_is_filled_in(tmp_path: Path) -> None:
     # given a shape that is data, of a result that the file calls (s, 4)
     nodes = [helper.make_node("Reshape", ["a", "shape"], ["y"]),

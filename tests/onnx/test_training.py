@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import torch
 from onnx import helper
-from tests.onnx.models import check_formulas, count, int64, model, weight, x
+from tests.onnx.models import count, int64, model, weight, x
 from torch import nn
 
 import ridgeline
 from ridgeline.costs.optimizer import OPTIMIZERS
 from ridgeline.count.result import CountResult
-from ridgeline.errors import RidgelineError
 from ridgeline.onnx.training import NOTE
 from ridgeline.records import Cost
 
@@ -43,8 +42,9 @@ def test_gradients_of_two_layers(tmp_path: Path) -> None:
          Cost(macs=2 * 4 * 5, read_bytes=(10 + 8) * F, written_bytes=20 * F)),
         ("relu", "input-grad", Cost(other_flops=8, read_bytes=16 * F, written_bytes=8 * F)),
         # nobody needs the gradient of the input
-        ("first", "weight-grad", Cost(macs=2 * 3 * 4, other_flops=8, read_bytes=(8 + 6) * F,
-                                      written_bytes=(12 + 4) * F)),
+        ("first", "weight-grad",
+         Cost(macs=2 * 3 * 4, read_bytes=(8 + 6) * F, written_bytes=12 * F)),
+        ("first", "weight-grad", Cost(other_flops=8, written_bytes=4 * F)),  # of the bias
         ("first", "optimizer", Cost(other_flops=24, read_bytes=24 * F, written_bytes=12 * F)),
         ("first", "optimizer", Cost(other_flops=8, read_bytes=8 * F, written_bytes=4 * F)),
         ("second", "optimizer", Cost(other_flops=40, read_bytes=40 * F, written_bytes=20 * F)),
@@ -128,11 +128,6 @@ def test_optimizers_as_pytorch_runs_them(name: str, tmp_path: Path) -> None:
     assert 0 <= theirs.memory.optimizer_bytes - ours.memory.optimizer_bytes <= steps
 
 
-def test_an_optimizer_without_a_rule(tmp_path: Path) -> None:
-    with pytest.raises(RidgelineError, match="adafactor cannot be counted for an ONNX file"):
-        count(two_layers(), tmp_path, mode="train", optimizer="adafactor")
-
-
 class Small(nn.Module):
     """Convolutions, one of them grouped, attention's products and linear layers."""
 
@@ -190,50 +185,13 @@ def test_what_is_looked_up_by_data_is_no_weight(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-class LowRank(nn.Module):
-    """x·(W + A·B)"""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.w = nn.Parameter(torch.zeros(16, 16))
-        self.a = nn.Parameter(torch.zeros(16, 4))
-        self.b = nn.Parameter(torch.zeros(4, 16))
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return inputs @ (self.w + self.a @ self.b)
-
-
-def test_what_weights_alone_make_is_a_weight(tmp_path: Path) -> None:
-    # given a weight and a correction of a low rank
-    nodes = [helper.make_node("MatMul", ["a", "b"], ["ab"]),
-             helper.make_node("Add", ["w", "ab"], ["sum"]),
-             helper.make_node("MatMul", ["x", "sum"], ["y"])]  # fmt: skip
-    stored = {"w": weight(16, 16), "a": weight(16, 4), "b": weight(4, 16)}
-    proto = model(nodes, {"x": x(2, 16)}, ["y"], stored=stored)
-    ours = count(proto, tmp_path, mode="train")
-    theirs = ridgeline.count(LowRank(), torch.empty(2, 16), mode="train")
-    made = 16 * 4 * 16
-    assert macs(ours) == {"forward": 512 + made, "weight-grad": 512 + 2 * made}
-    assert macs(ours) == macs(theirs)
-
-
-def test_gradients_of_a_contraction(tmp_path: Path) -> None:
-    # given a layer of 4 · 4 on (2, 4), then a contraction with 4 · 3 weights
-    nodes = [helper.make_node("MatMul", ["a", "w"], ["h"]),
-             helper.make_node("Einsum", ["h", "v"], ["y"], equation="ij,jk->ik")]  # fmt: skip
-    stored = {"w": weight(4, 4), "v": weight(4, 3)}
-    result = count(model(nodes, {"a": x(2, 4)}, ["y"], stored=stored), tmp_path, mode="train")
-    assert macs(result) == {"forward": 32 + 24, "input-grad": 24, "weight-grad": 32 + 24}
-    check_formulas(result)
-
-
 def test_a_value_times_itself_has_two_gradients(tmp_path: Path) -> None:
     nodes = [helper.make_node("MatMul", ["a", "w"], ["h"], name="product"),
              helper.make_node("Mul", ["h", "h"], ["y"], name="square")]  # fmt: skip
     proto = model(nodes, {"a": x(2, 3)}, ["y"], stored={"w": weight(3, 4)})
     result = count(proto, tmp_path, mode="train")
     flops = [(op.path, op.cost.flops) for op in result.op_costs if op.phase == "input-grad"]
-    assert flops == [("square", 2 * 8), ("product", 8)]  # g·h twice, and their sum
+    assert flops == [("square", 8), ("square", 8), ("product", 8)]  # g·h twice, and their sum
 
 
 class Recurrent(nn.Module):

@@ -94,26 +94,3 @@ def test_a_single_number_that_an_exporter_named(
                if path == "scaled" and phase in ("weight-grad", "optimizer")]  # fmt: skip
     assert result.params == params
     assert sorted(learned) == (["optimizer", "weight-grad"] if params > 12 else [])
-
-
-@pytest.mark.parametrize(
-    ("scale", "shift", "number", "params"),
-    [
-        # ones and zeros that stand for nothing
-        ("val_3", "val_4", 0, 0),
-        ("onnx::Mul_3", "/n/Constant_2_output_0", 0, 0),
-        # the paths of parameters, also before training
-        ("norm.weight", "norm.bias", 0, 8 + 8),
-        ("val_3", "norm.bias", 0, 8),
-        # other numbers were learned, whatever their name
-        ("val_3", "val_4", 0.5, 8 + 8),
-    ],
-)
-@pytest.mark.parametrize("op", ["InstanceNormalization", "LayerNormalization"])
-def test_the_ones_and_zeros_of_a_norm_without_scale_and_shift(
-    op: str, scale: str, shift: str, number: float, params: int, tmp_path: Path
-) -> None:
-    nodes = [helper.make_node(op, ["a", scale, shift], ["y"])]
-    stored = {scale: np.full(8, 1 + number, np.float32), shift: np.full(8, number, np.float32)}
-    result = count(model(nodes, {"a": x(2, 8, 8)}, ["y"], stored=stored), tmp_path)
-    assert (result.params, result.memory.buffer_bytes) == (params, (16 - params) * F)

@@ -11,7 +11,7 @@ import pytest
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.worker import Task
 from ridgeline.pipeline import profile
-from ridgeline.pipeline.analyze import Stages
+from ridgeline.pipeline.analyze import Stage, begin_stage, write_stages
 from ridgeline.pipeline.count_models import choose_batch
 from ridgeline.pipeline.profile import profile_runs, reason_to_skip
 from ridgeline.report.study import read_stages
@@ -22,14 +22,14 @@ DATA = Path(__file__).parents[1] / "data"
 
 def test_stages_are_kept_for_the_report(tmp_path: Path) -> None:
     # given a stage that works, one that fails and one that is skipped
-    stages = Stages()
-    with stages.begin("machine") as stage:
+    stages: list[Stage] = []
+    with begin_stage(stages, "machine") as stage:
         stage.status, stage.reason = "cached", "kept from 2026-11-15"
-    with stages.begin("count"):
+    with begin_stage(stages, "count"):
         raise RidgelineError("no formula", hint="register one")
-    with stages.begin("profile") as stage:
+    with begin_stage(stages, "profile") as stage:
         stage.status, stage.reason = "skipped", "no counters"
-    stages.write(tmp_path, ["r1"])
+    write_stages(tmp_path, stages, ["r1"])
     # when they are read back
     found = read_stages(tmp_path, ["r1"])
     # then each has its status and reason, and the failure ended nothing
@@ -43,7 +43,7 @@ def test_stages_are_kept_for_the_report(tmp_path: Path) -> None:
 
 
 def test_a_bug_is_not_swallowed() -> None:
-    with pytest.raises(ZeroDivisionError), Stages().begin("run"):
+    with pytest.raises(ZeroDivisionError), begin_stage([], "run"):
         _ = 1 / 0
 
 

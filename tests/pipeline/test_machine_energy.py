@@ -15,12 +15,18 @@ from ridgeline.errors import RidgelineError
 from ridgeline.machine.cpu import Cpu
 from ridgeline.machine.describe import Description
 from ridgeline.machine.energy_fit import fit_energy
-from ridgeline.machine.energy_loads import Load, Loads, run_by_turns
 from ridgeline.machine.passport import Ceiling, Missing, Passport, Passports
 from ridgeline.pipeline import machine
-from ridgeline.pipeline.machine import import_energy, measure_energy, measure_loads
-from ridgeline.sensors.meter import Meters
+from ridgeline.pipeline.machine import (
+    Load,
+    Loads,
+    import_energy,
+    measure_energy,
+    measure_loads,
+    run_by_turns,
+)
 from ridgeline.sensors.meters import find_meters
+from ridgeline.sensors.sampler import Meters
 
 PAGODA = Path(__file__).parents[2] / "benchmarks" / "data" / "pagoda-energy.csv"
 WRAP_UJ = 60_000_000
@@ -71,7 +77,7 @@ def test_coefficients_of_a_processor_by_its_rapl_counter(tmp_path: Path) -> None
         make_loads(device), meters, sampler=sampler, clock=device.clock, rest=device.spend
     )
 
-    (model,) = fit_energy(points, device="cpu", how="RAPL", measured_at="2026-11-19T09:00:00Z")
+    model = fit_energy(points, device="cpu", how="RAPL", measured_at="2026-11-19T09:00:00Z")
     found = {
         name: one.value for name, one in (*model.j_per_flop.items(), *model.j_per_byte.items())
     }

@@ -11,7 +11,7 @@ import pytest
 from ridgeline.machine.cpu import Cpu
 from ridgeline.machine.describe import Description, describe, machine_name
 from ridgeline.machine.passport import Ceiling, Passports, read_passport
-from ridgeline.pipeline.machine import MachineTask, import_energy, machine_task, passport_name
+from ridgeline.pipeline.machine import MachineAnswer, import_energy, machine_task, passport_name
 
 H200 = read_passport(Path(__file__).parent.parent / "data" / "passport-h200.json")
 PAGODA = Path(__file__).parents[2] / "benchmarks" / "data" / "pagoda-energy.csv"
@@ -32,9 +32,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return asked
 
 
-def task(results: Path, **changes: Any) -> MachineTask:
-    given = {"results": results, "device": "cpu", "quick": True, "remeasure": False, **changes}
-    return MachineTask(**given)
+def find_or_measure(results: Path, *, quick: bool = True, remeasure: bool = False) -> MachineAnswer:
+    return machine_task(results, lambda what: None, device="cpu", quick=quick, remeasure=remeasure)
 
 
 def test_a_device_that_the_machine_is_not_named_after() -> None:
@@ -46,25 +45,25 @@ def test_a_device_that_the_machine_is_not_named_after() -> None:
 
 
 def test_measured_once_then_kept(tmp_path: Path, measured: list[bool]) -> None:
-    first = machine_task(task(tmp_path), lambda what: None)
-    again = machine_task(task(tmp_path), lambda what: None)
+    first = find_or_measure(tmp_path)
+    again = find_or_measure(tmp_path)
     assert (first.is_cached, again.is_cached) == (False, True)
     assert first.name == again.name == Passports(tmp_path).names()[0]
     assert again.note.startswith("kept from ")
     # a quick passport is not enough for a thorough analysis, which will do for a quick look
-    assert not machine_task(task(tmp_path, quick=False), lambda what: None).is_cached
-    assert machine_task(task(tmp_path), lambda what: None).is_cached
-    assert not machine_task(task(tmp_path, remeasure=True), lambda what: None).is_cached
+    assert not find_or_measure(tmp_path, quick=False).is_cached
+    assert find_or_measure(tmp_path).is_cached
+    assert not find_or_measure(tmp_path, remeasure=True).is_cached
     assert measured == [True, False, True]
 
 
 def test_measured_again_a_machine_keeps_its_energy_coefficients(
     tmp_path: Path, measured: list[bool]
 ) -> None:
-    name = machine_task(task(tmp_path), lambda what: None).name
+    name = find_or_measure(tmp_path).name
     fitted = import_energy(PAGODA, tmp_path, name=name).passport.energy
 
-    machine_task(task(tmp_path, remeasure=True), lambda what: None)
+    find_or_measure(tmp_path, remeasure=True)
 
     assert (len(fitted), Passports(tmp_path).read(name).energy) == (1, fitted)
 
@@ -73,6 +72,6 @@ def test_another_machine_of_this_name_is_left_alone(tmp_path: Path, measured: li
     name = machine_name(describe())
     other = Description(cpu=Cpu(model="Another", logical_cores=96))
     Passports(tmp_path).write(replace(H200, name=name, description=other))
-    found = machine_task(task(tmp_path), lambda what: None)
+    found = find_or_measure(tmp_path)
     assert found.name == f"{name}-2"
     assert Passports(tmp_path).read(name).description == other

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.profile.recorded import metrics_of
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine import profilers
@@ -131,24 +130,6 @@ def test_the_command_leaves_clocks_and_caches_alone() -> None:
     assert "--graph-profiling" not in older  # which it does not know
 
 
-@pytest.mark.parametrize(
-    ("chip", "count"),
-    [("gh100", 144), ("ga100", 74), ("tu102", 57), ("ad102", 62), ("gb100", 92), ("gb202", 75)],
-)
-def test_names_of_real_chips(chip: str, count: int) -> None:
-    names = metrics_of(chip)
-    assert len(names) == count
-    assert {"gpu__time_duration", "lts__t_bytes", "l1tex__t_bytes"} <= names
-
-
-def test_metrics_are_the_first_words_of_lines(tmp_path: Path) -> None:
-    path = script(tmp_path / "ncu", NAMES)
-    assert query_metrics(Ncu(str(path), "")) == {"dram__bytes", "gpu__time_duration"}
-    path = script(tmp_path / "ncu", "nothing to see")
-    with pytest.raises(RidgelineError, match="names no metric for the device here: nothing to see"):
-        query_metrics(Ncu(str(path), ""))
-
-
 # ---------------------------------------------------------------- the plan
 
 VECTOR = ("smsp__sass_add.sum", "smsp__sass_mul.sum")
@@ -172,16 +153,3 @@ def test_a_plan_in_words() -> None:
     )
     inside = replace(PLAN, tool="cupti", passes=3, time_s=5.8, missing=(), not_by_cupti="")
     assert str(inside) == "4 metrics in 3 passes, read by CUPTI; 1000 kernels; about 5.80 s"
-
-
-def test_a_plan_as_values() -> None:
-    assert PLAN.to_dict() == {
-        "tool": "ncu",
-        "metrics": [list(VECTOR), list(MEMORY)],
-        "passes": 2,
-        "launches": 1000,
-        "planned_s": 55.2,
-        "is_parallel": True,
-        "missing": ["L2 bytes", "DRAM bytes"],
-        "not_by_cupti": "no library",
-    }

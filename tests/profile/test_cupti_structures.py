@@ -7,28 +7,32 @@ from pathlib import Path
 
 import pytest
 
-from ridgeline.profile import cupti as structures
+from ridgeline.profile.cupti import PARAMETERS, CallbackData, structure_of
 
-STRUCTURES = {  # ours, theirs, and …_STRUCT_SIZE of the headers of CUDA 13.0, compiled for x86-64
-    "Initialize": ("CUpti_Profiler_Initialize_Params", 16),
-    "ChipName": ("CUpti_Device_GetChipName_Params", 32),
-    "Availability": ("CUpti_Profiler_GetCounterAvailability_Params", 40),
-    "HostInitialize": ("CUpti_Profiler_Host_Initialize_Params", 48),
-    "HostDeinitialize": ("CUpti_Profiler_Host_Deinitialize_Params", 24),
-    "BaseMetrics": ("CUpti_Profiler_Host_GetBaseMetrics_Params", 48),
-    "AddMetrics": ("CUpti_Profiler_Host_ConfigAddMetrics_Params", 40),
-    "ConfigSize": ("CUpti_Profiler_Host_GetConfigImageSize_Params", 32),
-    "Config": ("CUpti_Profiler_Host_GetConfigImage_Params", 40),
-    "Passes": ("CUpti_Profiler_Host_GetNumOfPasses_Params", 40),
-    "Enable": ("CUpti_RangeProfiler_Enable_Params", 32),
-    "OfProfiler": ("CUpti_RangeProfiler_Start_Params", 24),
-    "DataSize": ("CUpti_RangeProfiler_GetCounterDataSize_Params", 64),
-    "InitializeData": ("CUpti_RangeProfiler_CounterDataImage_Initialize_Params", 40),
-    "SetConfig": ("CUpti_RangeProfiler_SetConfig_Params", 90),
-    "Stop": ("CUpti_RangeProfiler_Stop_Params", 41),
-    "Decode": ("CUpti_RangeProfiler_DecodeData_Params", 32),
-    "DataInfo": ("CUpti_RangeProfiler_GetCounterDataInfo_Params", 40),
-    "Evaluate": ("CUpti_Profiler_Host_EvaluateToGpuValues_Params", 72),
+STRUCTURES = {  # …_Params of the headers of CUDA 13.0, and its …_STRUCT_SIZE on x86-64
+    "cuptiProfilerInitialize": ("Profiler_Initialize", 16),
+    "cuptiDeviceGetChipName": ("Device_GetChipName", 32),
+    "cuptiProfilerGetCounterAvailability": ("Profiler_GetCounterAvailability", 40),
+    "cuptiProfilerHostInitialize": ("Profiler_Host_Initialize", 48),
+    "cuptiProfilerHostDeinitialize": ("Profiler_Host_Deinitialize", 24),
+    "cuptiProfilerHostGetBaseMetrics": ("Profiler_Host_GetBaseMetrics", 48),
+    "cuptiProfilerHostConfigAddMetrics": ("Profiler_Host_ConfigAddMetrics", 40),
+    "cuptiProfilerHostGetConfigImageSize": ("Profiler_Host_GetConfigImageSize", 32),
+    "cuptiProfilerHostGetConfigImage": ("Profiler_Host_GetConfigImage", 40),
+    "cuptiProfilerHostGetNumOfPasses": ("Profiler_Host_GetNumOfPasses", 40),
+    "cuptiRangeProfilerEnable": ("RangeProfiler_Enable", 32),
+    "cuptiRangeProfilerDisable": ("RangeProfiler_Disable", 24),
+    "cuptiRangeProfilerStart": ("RangeProfiler_Start", 24),
+    "cuptiRangeProfilerGetCounterDataSize": ("RangeProfiler_GetCounterDataSize", 64),
+    "cuptiRangeProfilerCounterDataImageInitialize": (
+        "RangeProfiler_CounterDataImage_Initialize",
+        40,
+    ),
+    "cuptiRangeProfilerSetConfig": ("RangeProfiler_SetConfig", 90),
+    "cuptiRangeProfilerStop": ("RangeProfiler_Stop", 41),
+    "cuptiRangeProfilerDecodeData": ("RangeProfiler_DecodeData", 32),
+    "cuptiRangeProfilerGetCounterDataInfo": ("RangeProfiler_GetCounterDataInfo", 40),
+    "cuptiProfilerHostEvaluateToGpuValues": ("Profiler_Host_EvaluateToGpuValues", 72),
 }
 TYPES = {
     "size_t": ctypes.c_size_t, "uint8_t": ctypes.c_uint8, "uint16_t": ctypes.c_uint16,
@@ -38,18 +42,20 @@ TYPES = {
 
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_a_structure_says_the_size_of_the_headers(name: str) -> None:
-    parameters = getattr(structures, name)()
-    parameters.set_size()
-    assert parameters.own_size == STRUCTURES[name][1]
+    assert structure_of(name)[1] == STRUCTURES[name][1]
+
+
+def test_every_function_is_tested() -> None:
+    assert PARAMETERS.keys() == STRUCTURES.keys()
 
 
 @pytest.mark.parametrize("name", [*STRUCTURES, "CallbackData"])
 def test_fields_lie_where_the_headers_of_this_pytorch_have_them(name: str) -> None:
-    theirs = "CUpti_CallbackData" if name == "CallbackData" else STRUCTURES[name][0]
+    is_callback = name == "CallbackData"
+    theirs = "CUpti_CallbackData" if is_callback else f"CUpti_{STRUCTURES[name][0]}_Params"
     their_fields = fields_of(theirs)
-    ours = getattr(structures, name)
-    own = [] if name == "CallbackData" else structures.Parameters._fields_
-    names = [field[0] for field in (*own, *ours._fields_)]
+    ours = CallbackData if name == "CallbackData" else structure_of(name)[0]
+    names = [field[0] for field in ours._fields_]
     layout = [(getattr(ours, one).offset, getattr(ours, one).size) for one in names]
     # a later version may have more of them behind ours
     assert layout == their_fields[: len(layout)]

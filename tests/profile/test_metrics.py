@@ -10,8 +10,6 @@ from ridgeline.profile.request import (
     ChosenMetrics,
     choose_metrics,
     is_of_tensors,
-    tensor_parts,
-    tensor_totals,
 )
 
 VECTOR = tuple(
@@ -117,32 +115,6 @@ def test_tensor_work_of_other_chips(chip: str, precision: str, types: tuple[str,
     assert found.missing == ()
 
 
-@pytest.mark.parametrize(
-    ("chip", "vector", "traffic"),
-    [
-        ("ga100", VECTOR, READ_WRITE),
-        ("tu102", VECTOR, READ_WRITE),
-        ("gb100", VECTOR + PACKED, READ_WRITE),
-        ("gb202", VECTOR, ("dram__bytes.sum",)),  # reads and writes have other names there
-    ],
-)
-def test_other_work_of_other_chips(
-    chip: str, vector: tuple[str, ...], traffic: tuple[str, ...]
-) -> None:
-    found = choose_metrics(metrics_of(chip), "amp", "hierarchical")
-    others = tuple(m for m in found.metrics if not is_of_tensors([m]))
-    assert others == vector + traffic + TIME + CACHES
-
-
-def test_two_kinds_of_instruction_on_blackwell() -> None:
-    found = choose_metrics(metrics_of("gb100"), "bf16")
-    assert found.parts == {
-        tensor("src_bf16_dst_fp32")[0]: tensor(
-            "op_hmma_src_bf16_dst_fp32", "op_utchmma_src_bf16_dst_fp32"
-        )
-    }
-
-
 def test_what_a_chip_does_not_have_is_said() -> None:
     # given a chip with nothing but time and additions
     known = frozenset({"gpu__time_duration", "smsp__sass_thread_inst_executed_op_fadd_pred_on"})
@@ -152,17 +124,3 @@ def test_what_a_chip_does_not_have_is_said() -> None:
     )
     # and of a program nobody expects tensor cores
     assert choose_metrics(known, "").missing == ("DRAM bytes",)
-
-
-def test_sparsities_are_apart_where_there_is_no_sum() -> None:
-    known = counters("src_fp16_dst_fp32_sparsity_on", "src_fp16_dst_fp32_sparsity_off")
-    assert [counter.name for counter in tensor_totals(known, "fp16")] == [
-        "sm__ops_path_tensor_src_fp16_dst_fp32_sparsity_off.sum",
-        "sm__ops_path_tensor_src_fp16_dst_fp32_sparsity_on.sum",
-    ]
-
-
-def test_a_part_that_contains_another_is_none() -> None:
-    start = "op_hmma_src_fp16"
-    known = counters(start, f"{start}_dst_fp16", f"{start}_dst_fp32", f"{start}_sparsity_on")
-    assert tensor_parts(known, "fp16") == tensor(f"{start}_dst_fp16", f"{start}_dst_fp32")

@@ -13,11 +13,11 @@ from tests.profile.recorded import text
 
 from ridgeline.profile import model_process
 from ridgeline.profile.counting import (
-    COUNTED,
-    COUNTER_PLAN,
+    FILES,
     CountedLaunches,
     CounterPlan,
     read_counted_table,
+    read_record,
 )
 from ridgeline.profile.cupti import GRAPH_LAUNCHES, Cupti, RefusedError
 from ridgeline.profile.model_process import count_inside, refuse_without_cupti
@@ -71,8 +71,8 @@ def test_the_step_is_counted_once_for_every_pass(library: FakeLibrary, tmp_path:
     # then it ran once for each of two passes
     assert len(steps) == 2 + 2
     # and its kernels are there behind the work of known size, with all that the chip can count
-    names = CounterPlan.read(job).metrics
-    counted = CountedLaunches.read(job)
+    names = read_record(job, CounterPlan).metrics
+    counted = read_record(job, CountedLaunches)
     assert counted.launches == [SETUP, COPY, ["gemm", ""], ["relu", ""]]
     assert counted.values == [[100.0 * n + m for m in range(len(names))] for n in range(4)]
     assert job.path("done").exists()
@@ -95,23 +95,8 @@ def test_kernels_are_told_by_their_operator(library: FakeLibrary, tmp_path: Path
 
         count_inside(job, 0, step)
     # then each kernel has the number of its own
-    found = CountedLaunches.read(job).launches[2:]
+    found = read_record(job, CountedLaunches).launches[2:]
     assert found == [["one", "ridgeline:op:1"], ["two", "ridgeline:op:2"]]
-
-
-def test_what_will_be_counted_is_told_first(library: FakeLibrary, tmp_path: Path) -> None:
-    job = job_in(tmp_path, level="hierarchical")
-    count_inside(job, 0, lambda: library.launch("gemm"))
-    told = CounterPlan.read(job)
-    assert (told.passes, told.compute_capability, told.cupti_version) == (2, "9.0", 130001)
-    assert "lts__t_bytes.sum" in told.metrics
-    assert told.missing == ["L1 bytes"]  # which this chip does not have
-
-
-def test_several_steps_in_a_row(library: FakeLibrary, tmp_path: Path) -> None:
-    job = job_in(tmp_path, steps=3)
-    count_inside(job, 0, lambda: library.launch("gemm"))
-    assert CountedLaunches.read(job).launches == [SETUP, COPY, *[["gemm", ""]] * 3]
 
 
 def _launch_another(library: FakeLibrary) -> None:
@@ -145,17 +130,7 @@ def test_each_way_to_refuse_says_why(
     assert job.path(REFUSED).read_text() == why
     assert not job.path("done").exists()
     with pytest.raises(RefusedError, match=why):
-        CountedLaunches.read(job)
-
-
-def test_more_passes_than_were_foretold(
-    library: FakeLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tests.profile.fake_cupti.PASSES", 3)
-    monkeypatch.setattr(FakeLibrary, "_profiler_host_get_num_of_passes", one_pass)
-    job = job_in(tmp_path)
-    count_inside(job, 0, lambda: library.launch("gemm"))
-    assert job.path(REFUSED).read_text() == "1 passes were foretold, and more are needed"
+        read_record(job, CountedLaunches)
 
 
 def one_pass(self: FakeLibrary, asked: Any) -> None:
@@ -188,7 +163,7 @@ def test_without_permission(library: FakeLibrary, tmp_path: Path) -> None:
     count_inside(job, 0, lambda: library.launch("gemm"))
     assert "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES" in job.path(REFUSED).read_text()
     with pytest.raises(RefusedError):
-        CounterPlan.read(job)
+        read_record(job, CounterPlan)
 
 
 def test_without_the_library_it_is_said_at_once(
@@ -216,36 +191,10 @@ def launching(library: FakeLibrary, name: str) -> Callable[[torch.Tensor], torch
 # ---------------------------------------------------------------- what the parent reads
 
 
-def test_counters_become_quantities(tmp_path: Path) -> None:
-    job = job_in(tmp_path)
-    # given 3 additions, 4 products and 5 of both in one, 1000 bytes read and 24 written, 2 µs
-    names = [f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum" for op in ("fadd", "fmul")]
-    names += ["smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"]
-    names += ["dram__bytes_read.sum", "dram__bytes_write.sum", "gpu__time_duration.sum"]
-    CounterPlan(
-        metrics=tuple(names), passes=2, missing=(), compute_capability="9.0", cupti_version=130001
-    ).write(job)
-    values = [[3.0, 4.0, 5.0, 1000.0, 24.0, 2000.0]]
-    CountedLaunches(launches=[["gemm", "ridgeline:op:7"]], values=values).write(job)
-    # when they are read
-    table, _ = read_counted_table(job)
-    # then the kernel has 3 + 4 + 2·5 FLOPs, all bytes, and seconds
-    [row] = table.to_dict("records")
-    assert row == {
-        "kernel": "gemm",
-        "nvtx": "ridgeline:op:7",
-        "flops_fp32_vector": 17.0,
-        "dram_bytes": 1024.0,
-        "dram_read_bytes": 1000.0,
-        "dram_write_bytes": 24.0,
-        "counter_time_s": pytest.approx(2e-6),
-    }
-
-
 def test_what_an_h200_told(tmp_path: Path) -> None:
     job = job_in(tmp_path)
-    job.path(COUNTER_PLAN).write_text(text("foretold.json"))
-    job.path(COUNTED).write_text(text("counted.json"))
+    job.path(FILES[CounterPlan]).write_text(text("foretold.json"))
+    job.path(FILES[CountedLaunches]).write_text(text("counted.json"))
     table, _ = read_counted_table(job)
     is_of_step = table["nvtx"].str.startswith("ridgeline:op:")
     step, known = table[is_of_step], table[~is_of_step].set_index("nvtx")
@@ -256,13 +205,3 @@ def test_what_an_h200_told(tmp_path: Path) -> None:
     assert step["dram_bytes"].sum() == 9_925_320_448
     # and the product of 2048³ is what it is
     assert known.loc["ridgeline:test:product:fp16", "flops_fp16_matrix"] == 2 * 2048**3
-
-
-@pytest.mark.parametrize(
-    ("number", "version"), [(130001, "13.0.1"), (130202, "13.2.2"), (28, "28")]
-)
-def test_its_version_in_words(number: int, version: str) -> None:
-    told = CounterPlan(
-        metrics=(), passes=1, missing=(), compute_capability="9.0", cupti_version=number
-    )
-    assert told.version == version

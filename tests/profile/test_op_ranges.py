@@ -221,13 +221,6 @@ def test_a_penalty_on_gradients_is_the_loss_s() -> None:
     assert {op for phase, layer, op in calls if "(optimizer)" in (phase, layer)} == {"add_"}
 
 
-def test_several_batches_for_one_optimizer_step() -> None:
-    phases = [one[0] for one in told(calls_of(Net(), steps=2), "forward", "backward", "optimizer")]
-    assert [phase for n, phase in enumerate(phases) if n == 0 or phase != phases[n - 1]] == [
-        "forward", "backward", "forward", "backward", "optimizer",
-    ]  # fmt: skip
-
-
 def test_without_gradients_all_is_forward() -> None:
     marks = OpRanges(lambda name: nullcontext())
     with marks.watching(), torch.inference_mode():

@@ -16,7 +16,6 @@ from ridgeline.profile.processes import (
     Session,
     all_ended,
     start_session,
-    target_program,
     wait_until,
 )
 from ridgeline.profile.profile_step import COUNTERS, Job
@@ -72,11 +71,6 @@ def test_a_program_hears_when_its_turn_has_come(tmp_path: Path) -> None:
     assert session.output == "631"
 
 
-def test_a_program_that_ends_well_and_was_never_marked(tmp_path: Path) -> None:
-    with pytest.raises(RidgelineError, match=r"ended without a marked step"):
-        wait_until("ready", [ended(tmp_path, "true")])
-
-
 @pytest.mark.parametrize(
     ("script", "problem"),
     [
@@ -123,16 +117,3 @@ def test_a_program_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     session = started(tmp_path, "touch $J.done; sleep 60")
     with pytest.raises(RidgelineError, match="went on for 0 s after its"), all_ended([session]):
         session.wait()
-
-
-def test_a_model_that_never_gets_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "READY_S", 0.1)
-    session = started(tmp_path, "sleep 60")
-    with pytest.raises(RidgelineError, match="not ready within 0 minutes"), all_ended([session]):
-        wait_until("ready", [session])
-
-
-def test_the_program_of_a_model() -> None:
-    assert target_program(Path("task.pickle")) == [
-        sys.executable, "-m", "ridgeline.profile.model_process", "task.pickle",
-    ]  # fmt: skip

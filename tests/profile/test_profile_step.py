@@ -83,17 +83,7 @@ def test_nothing_happens_without_a_job(events: list[str]) -> None:
     assert job_here() is None
 
 
-def test_an_error_of_the_step_passes_through() -> None:
-    with pytest.raises(ValueError, match="mine"), profile_step():
-        raise ValueError("mine")
-
-
 # ---------------------------------------------------------------- with one
-
-
-def test_a_job_is_read_as_it_was_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    job = given(monkeypatch, tmp_path, steps=2, kinds=("fp16",))
-    assert job_here() == job
 
 
 def test_the_step_after_the_warm_up_is_counted(
@@ -113,17 +103,6 @@ def test_the_step_after_the_warm_up_is_counted(
         {"index": 0, "op": "aten::neg", "layer": "(loss)", "phase": "forward"},
         {"index": 1, "op": "aten::neg", "layer": "(loss)", "phase": "forward"},
     ]
-
-
-def test_two_steps_are_counted(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, events: list[str]
-) -> None:
-    job = given(monkeypatch, tmp_path, steps=2)
-    assert loop() == 4
-    one = ["start", "ridgeline:op:0", "pop", "ridgeline:op:1", "pop", "stop"]
-    assert events[1:] == one + one
-    assert job.path("ready").exists()
-    assert job.path("ops2.json").exists()
 
 
 def test_compiled_code_is_left_alone(

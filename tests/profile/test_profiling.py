@@ -11,7 +11,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import Outcome
 from ridgeline.measure.worker import Task
 from ridgeline.profile import counting, profiling
-from ridgeline.profile.profiling import need_counters, profile, standing_by
+from ridgeline.profile.profiling import need_counters, profile
 from ridgeline.profile.request import Plan, ProfiledStep, Request
 from ridgeline.records import WorkloadSpec
 from ridgeline.settings import Settings
@@ -78,20 +78,6 @@ def test_every_kernel_by_nsight_compute() -> None:
     assert first.groupby("phase").size().to_dict() == {"backward": 3, "forward": 3}
 
 
-def test_without_counters_there_are_times_and_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RIDGELINE_NCU", "/nowhere/ncu")
-    found = profiled(tier="time")
-    assert found.plan is None
-    assert set(found.kernels["phase"]) == {"forward", "backward", "optimizer"}
-    assert found.kernels["time_s"].sum() == pytest.approx(6.9416e-3, rel=1e-4)
-
-
-def test_two_steps_have_twice_the_kernels() -> None:
-    found = profiled(steps=2)
-    assert (len(found.kernels), found.steps) == (2 * 631, 2)
-    assert found.kernels["flops_fp16_matrix"].sum() == 2 * 797_680_599_040
-
-
 # ---------------------------------------------------------------- plans, and who waits for whom
 
 
@@ -144,13 +130,6 @@ def test_processes_wait_for_one_another_where_memory_is_short(
     [kept] = (tmp_path / "kept").iterdir()
     ended, begun = (kept / name for name in ("trace.ended", first))
     assert (begun.stat().st_mtime_ns < ended.stat().st_mtime_ns) is is_parallel
-
-
-def test_ncu_is_not_asked_while_processes_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RIDGELINE_NCU", "/nowhere/ncu")
-    with standing_by(request()) as standby:
-        standby.wait_loaded()
-        assert standby.profile().tool == "cupti"
 
 
 # ---------------------------------------------------------------- what goes wrong
@@ -244,18 +223,6 @@ def test_the_plan_of_nsight_compute_follows(
     [kept] = (tmp_path / "kept").iterdir()
     last_ready_ns = max((kept / f"group{n}.ready").stat().st_mtime_ns for n in range(3))
     assert last_ready_ns <= (kept / "group0.go").stat().st_mtime_ns
-
-
-def test_it_is_known_while_the_processes_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    # given a PyTorch without it
-    monkeypatch.setenv("FAKE_CUPTI", "absent")
-    with standing_by(request()) as standby:
-        # when everything has loaded
-        standby.wait_loaded()
-        # then that includes the processes for ncu
-        loaded = [session.job.name for session in standby.workspace.sessions]
-        assert loaded == ["trace", "inside", "group0", "group1", "group2"]
-        assert standby.profile().tool == "ncu"
 
 
 @pytest.mark.parametrize(

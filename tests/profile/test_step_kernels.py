@@ -12,7 +12,6 @@ import pytest
 from tests.profile.recorded import text
 
 from ridgeline.errors import RidgelineError
-from ridgeline.profile import step_kernels
 from ridgeline.profile.profile_step import TRACE, Job
 from ridgeline.profile.step_kernels import (
     NOWHERE,
@@ -23,11 +22,8 @@ from ridgeline.profile.step_kernels import (
     check_counters,
     check_phases,
     compute_ratios,
-    demangle,
     doubt_ratios,
-    is_known_work,
     join_counters,
-    operator_number,
     read_traced_steps,
     short_name,
     sum_copies,
@@ -179,15 +175,6 @@ def test_copies_are_apart_from_kernels(tmp_path: Path) -> None:
     assert traced.busy_s == pytest.approx(7e-6)  # the first copy begins in the kernel's 2 µs
 
 
-def test_time_in_which_kernels_run_at_once_is_taken_once(tmp_path: Path) -> None:
-    # given two steps: kernels of 2 µs from 100 and from 101 µs, then one alone
-    both = [launch(1, 12), kernel("a", 1, 100), launch(2, 13), kernel("b", 2, 101)]
-    traced = read_steps(tmp_path, both, [launch(1, 12), kernel("a", 1, 200)])
-    # then they took 6 µs together, in 5 µs
-    assert traced.kernels["time_s"].sum() == pytest.approx(6e-6)
-    assert traced.busy_s == pytest.approx(5e-6)
-
-
 def test_no_kernel_is_no_step(tmp_path: Path) -> None:
     with pytest.raises(RidgelineError, match="the profiler saw no kernel in the step"):
         read_steps(tmp_path, [launch(1, 12)])
@@ -286,14 +273,6 @@ def test_sequences_without_numbers_are_laid_side_by_side() -> None:
     assert joined["layer"].tolist() == ["", "", ""]
 
 
-@pytest.mark.parametrize(
-    ("nvtx", "number"),
-    [("ridgeline:op:12", 12), ("step/ridgeline:op:3/inner", 3), ("step", NOWHERE), ("", NOWHERE)],
-)
-def test_the_number_in_a_range(nvtx: str, number: int) -> None:
-    assert operator_number(nvtx) == number
-
-
 # ---------------------------------------------------------------- checks
 
 
@@ -378,15 +357,6 @@ def test_the_name_that_both_profilers_agree_on(kernel: str, name: str) -> None:
     assert short_name(kernel) == name
 
 
-def test_demangled_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert demangle("_Z1fIiEvT_") == "void f<int>(int)"
-    assert demangle("_Znothing") == "_Znothing"
-    # and without a library that knows names
-    monkeypatch.setattr(step_kernels, "_load_demangler", lambda: None)
-    assert short_name.__wrapped__(NESTED) == "softmax_fw"
-    assert short_name.__wrapped__("_Z8fmha_fwd6Params") == "fmha_fwd"
-
-
 # ---------------------------------------------------------------- work of known size
 
 COPY = "ridgeline:test:copy:1000"  # read once, written once: 2000 bytes
@@ -395,10 +365,6 @@ FP32, FP16 = "ridgeline:test:product:fp32", "ridgeline:test:product:fp16"
 
 def capture(*ranges: str, **counters: list[float]) -> pd.DataFrame:
     return pd.DataFrame({"nvtx": list(ranges), **counters})
-
-
-def test_the_product_is_that_of_2048() -> None:
-    assert PRODUCT_FLOPS == 17_179_869_184
 
 
 def test_counted_over_true() -> None:
@@ -421,20 +387,6 @@ def test_parts_of_a_product_in_several_groups_are_added_up() -> None:
     one = capture(FP16, FP16, flops_fp16_matrix=[part, part])  # two kernels of one product
     two = capture(FP16, flops_fp16_matrix=[2 * part])
     assert compute_ratios([one, two]) == {"product fp16": 1.0}
-
-
-def test_what_nobody_counted_is_not_told() -> None:
-    nothing = [nan, nan]
-    assert (
-        compute_ratios([capture(COPY, FP16, dram_bytes=nothing, flops_fp16_matrix=nothing)]) == {}
-    )
-    assert compute_ratios([capture("step", dram_bytes=[5.0])]) == {}
-    assert compute_ratios([]) == {}
-
-
-def test_known_work_is_not_of_the_step() -> None:
-    rows = capture(f"outer/{COPY}", "ridgeline:op:1", "", FP16)
-    assert is_known_work(rows).tolist() == [True, False, False, True]
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,8 @@ from tests.profile.stand_ins import use_stand_ins
 
 import ridgeline
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.isolation import Outcome
+from ridgeline.measure.isolation import Outcome, attempt
 from ridgeline.measure.worker import MeasuredCase, Task
-from ridgeline.profile import storage
-from ridgeline.profile.profiling import profile
 from ridgeline.profile.request import (
     Plan,
     ProfiledStep,
@@ -85,13 +83,6 @@ def test_the_device_of_a_program(names: list[str], device: str) -> None:
     )
 
 
-def test_compiled_code_has_no_marks() -> None:
-    compiled = replace(TASK, settings=replace(TASK.settings, compile="default"))
-    assert not Request(task=compiled).has_marks
-    assert Request(task=TASK).has_marks
-    assert Request(program=("python", "train.py")).has_marks
-
-
 # ---------------------------------------------------------------- by hand
 
 
@@ -116,27 +107,9 @@ def copies_and_a_fill() -> pd.DataFrame:
     ])  # fmt: skip
 
 
-def test_copies_of_one_step_by_operator() -> None:
-    # given the copies of two steps
-    profiled = ProfiledStep(kernels=three_kernels(), plan=None, steps=2, copies=copies_and_a_fill())
-    # then half of them are of one
-    act = {"kind": "Memcpy DtoD", "layer": "act", "phase": "forward", "op": "aten::clone"}
-    copies = tables_of(profiled)["copies"]
-    assert copies.to_dict("records") == [
-        {**act, "launches": 1.0, "time_s": 0.375, "moved_bytes": 20.0},
-        {"kind": "Memset", "layer": "", "phase": "", "op": "", "launches": 0.5, "time_s": 0.0625,
-         "moved_bytes": 2.0},
-    ]  # fmt: skip
-    # and without a trace there is no table, and an empty one of the same types without copies
-    assert list(tables_of(replace(profiled, copies=None))) == ["kernels"]
-    none = tables_of(replace(profiled, copies=copies_and_a_fill().head(0)))["copies"]
-    assert none.empty
-    assert none.dtypes.to_dict() == copies.dtypes.to_dict()
-
-
 def test_a_small_profile_whole() -> None:
     profiled = ProfiledStep(
-        kernels=three_kernels(), plan=PLAN, counted_s=6.0, taken_s=20.0, standby_s=9.0,
+        kernels=three_kernels(), plan=PLAN, counted_s=6.0, taken_s=20.0,
         ratios={"copy": 1.01, "product fp32": 0.99, "product fp16": 1.02}, tool="ncu",
         tool_version="2025.3.1", busy_s=9.0, copies=copies_and_a_fill(), warnings=("careful",),
     )  # fmt: skip
@@ -168,7 +141,7 @@ def test_a_small_profile_whole() -> None:
         },
         totals={**NOTHING, "fp32": 111.0, "dram_bytes": 60.0},
         plan=PLAN.to_dict(),
-        cost=ProfileCost(planned_s=1.5, counted_s=6.0, taken_s=20.0, standby_s=9.0, passes=1),
+        cost=ProfileCost(planned_s=1.5, counted_s=6.0, taken_s=20.0, passes=1),
         self_test=SelfTest(
             copy_ratio=1.01,
             product_ratio=1.02,  # the worst one
@@ -221,38 +194,6 @@ def test_two_steps_are_averaged() -> None:
 # ---------------------------------------------------------------- as an H200 had it
 
 
-def test_the_recorded_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    # given ResNet-50, amp, batch 32, played back
-    use_stand_ins(monkeypatch, tmp_path)
-    request = Request(task=TASK, memory_bytes=2 * 10**9, device_bytes=150 * 10**9, device="H200")
-    summary = summarise(request, profile(request), None)
-    # then every kernel has a phase, and all but a few a module
-    assert summary.attributed_share == 1.0
-    assert summary.layer_share == pytest.approx(0.9695, abs=1e-4)
-    phases = summary.phases
-    assert {name: phase["launches"] for name, phase in phases.items()} == {
-        "forward": 290, "backward": 330, "optimizer": 11,
-    }  # fmt: skip
-    assert sum(phase["time_s"] or 0 for phase in phases.values()) == pytest.approx(
-        6.9416e-3, rel=1e-4
-    )
-    assert {name: value for name, value in summary.totals.items() if value is not None} == {
-        "fp64": 10,
-        "fp32": 13_518_928_880,
-        "fp16": 8_517_821_408,
-        "tensor_fp16": 797_680_599_040,
-        "dram_bytes": 9_925_320_448,
-    }
-    assert summary.self_test is not None
-    assert summary.self_test.ratios == {
-        "product fp32": pytest.approx(1.0, abs=1e-3),
-        "copy": pytest.approx(1.0, abs=2e-3),
-        "product fp16": 1.0,
-    }
-    assert summary.self_test.is_trusted
-    assert summary.warnings == ()
-
-
 # ---------------------------------------------------------------- from Python
 
 
@@ -261,11 +202,16 @@ def h200(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = json.loads((DATA.parent / "run-h200-vgg16.json").read_text())["found"]
     found["step_time_s"]["median"] = 0.02
 
-    def isolated(work: Any, task: Any) -> Outcome[Any]:
+    def isolated(work: Any, task: Any, send: Any, **options: Any) -> Outcome[Any]:
         return Outcome(answer=MeasuredCase(result=from_dict(RunResult, found)))
 
     use_stand_ins(monkeypatch, tmp_path)
-    monkeypatch.setattr(storage, "run_isolated", isolated)
+    monkeypatch.setattr("ridgeline.pipeline.cases.run_isolated", isolated)
+    monkeypatch.setattr(
+        "ridgeline.pipeline.profile.run_isolated",
+        lambda work, task: attempt(work, task, lambda message: None),
+    )
+    monkeypatch.setattr("ridgeline.pipeline.profile.need_gpu", lambda selection: None)
 
 
 @pytest.mark.usefixtures("h200")

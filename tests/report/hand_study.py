@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from ridgeline.findings import COLUMNS as FINDING_COLUMNS
+from ridgeline.report.configurations import add_rates
 from ridgeline.report.study import Machine, Study
 from ridgeline.roofline.points import COLUMNS as POINT_COLUMNS
 from ridgeline.roofline.roofs import Roofs
@@ -24,7 +25,7 @@ TOY = Roofs(
     launch_s={"kernel": 1e-5}, clock_hz=2e9, measured_at="2026-11-15T09:00:00+00:00",
 )  # fmt: skip
 RUN = {
-    "run_id": "a", "env": "toy", "model": "net", "arch": "net", "backend": "cpu",
+    "run_id": "a", "env": "toy", "device": "cpu", "model": "net", "arch": "net", "backend": "cpu",
     "device_name": "Toy 1", "mode": "train", "precision": "fp32", "batch_size": 8,
     "input_size": "32", "seq_len": None, "compile": None, "channels_last": False,
     "grad_accum_steps": 1, "optimizer": "sgd", "deterministic": False, "cudnn_benchmark": False,
@@ -101,7 +102,7 @@ def make_study(
     return Study(
         results=Path(more.pop("results", "results")),
         machines=more.pop("machines", (Machine(roofs=TOY),)),
-        runs=pd.DataFrame(runs or []),
+        runs=add_rates(pd.DataFrame(runs or [])),
         points=pd.DataFrame(points or [], columns=[*POINT_COLUMNS, "flag"]),
         findings=pd.DataFrame(findings or [], columns=list(FINDING_COLUMNS)),
         **more,

@@ -85,8 +85,8 @@ def test_runs_in_another_environment_are_no_repeats(results: ResultsFolder) -> N
     found = of_runs("before", "after")
 
     assert {row.name: row.time.runs for row in found.rows} == {
-        "vgg16, batch 128, train, tf32, environment OMP_NUM_THREADS=1": (1, 1),
-        "vgg16, batch 128, train, tf32, environment none": (2, 2),
+        "vgg16, batch 128, train, tf32, OMP_NUM_THREADS=1": (1, 1),
+        "vgg16, batch 128, train, tf32": (2, 2),
     }
 
 
@@ -108,21 +108,6 @@ def test_runs_on_a_busy_machine_are_not_judged(results: ResultsFolder) -> None:
     )
     why = "not judged: the machine was busy during B (other programs had the processor)"
     assert f"vgg16, batch 16, train, tf32: {why}" in explanations(found)
-
-
-def test_steps_that_were_held_up_are_not_judged(results: ResultsFolder) -> None:
-    # given ten steps of which one took a second: their mean is 1.85 times their median
-    held_up = [*times()[:9], 1.0]
-    write(results, label="before")
-    write(results, held_up, label="after")
-    write(results, held_up, label="reads", data="/images")
-
-    assert of_runs("after", "before").rows[0].why_not_judged == (
-        "the machine was busy during A"
-        " (some steps were held up: their mean is 1.85 times their median)"
-    )
-    # data that is read may come in bursts
-    assert of_runs("before", "reads").rows[0].time.verdict == "no difference shown"
 
 
 def test_one_busy_run_of_three_is_outvoted(results: ResultsFolder) -> None:

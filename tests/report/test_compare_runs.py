@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -17,7 +15,6 @@ from ridgeline.report.compare import (
     compare_runs,
     find_conditions,
     find_settings,
-    layer_samples,
 )
 from ridgeline.report.comparison import (
     FASTER,
@@ -27,7 +24,6 @@ from ridgeline.report.comparison import (
     Part,
     RankTest,
     Setting,
-    center,
     compare_groups,
     draw_medians,
     find_interval,
@@ -105,17 +101,6 @@ def test_layers_are_sorted_by_what_they_add(results: ResultsFolder) -> None:
     )  # fmt: skip
 
 
-def test_a_layer_takes_its_forward_and_its_backward_time() -> None:
-    table = layer_table(conv=([1.0, 2.0], [3.0, 5.0]), relu=([1.0], []))
-    optimizer = pd.DataFrame({"layer": ["(optimizer)"], "time_s": [7.0]})
-
-    assert {**layer_samples(table), **layer_samples(optimizer)} == {
-        "conv": [4.0, 7.0],
-        "relu": [1.0],
-        "(optimizer)": [7.0],
-    }
-
-
 # ---------------------------------------------------------------- what differs
 
 
@@ -167,7 +152,6 @@ def test_a_lower_clock_explains_a_longer_time(results: ResultsFolder) -> None:
     assert find_conditions([before], [after], 1.25) == (
         "clock 2000 → 1600 MHz explains it",
         "held down by heat only after",
-        "the device was busy 100.4 % → 50.0 % of the time",
     )
     assert find_conditions([before], [after], 2.0)[0] == "clock 2000 → 1600 MHz"
     assert find_conditions([before], [before], 1.0) == ()
@@ -191,26 +175,6 @@ def test_all_of_one_group_above_the_other() -> None:
     assert rank_test([1, 2, 3], [4, 5, 6]).p > 0.05  # three runs a side cannot reach 5 %
 
 
-def two_sided_by_dealing(before: list[int], after: list[int]) -> float:
-    """The share of all ways to deal the values whose U is as far from its middle."""
-
-    def off(right: set[int]) -> float:
-        left = values - right
-        pairs = sum(high > low for high in right for low in left)
-        return abs(pairs - len(left) * len(right) / 2)
-
-    values = {*before, *after}
-    offs = [off(set(dealt)) for dealt in combinations(sorted(values), len(after))]
-    return sum(one >= off(set(after)) for one in offs) / len(offs)
-
-
-@pytest.mark.parametrize("after", [[8, 9, 10], [1, 2, 3, 5], [6, 7, 8, 9, 10]])
-def test_the_approximation_is_near_the_exact_test(after: list[int]) -> None:
-    before = sorted(set(range(1, 11)) - set(after))
-
-    assert rank_test(before, after).p == near(two_sided_by_dealing(before, after), abs=0.02)
-
-
 def test_ties_by_hand() -> None:
     # ranks of 1 2 2 2 3 4 are 1 3 3 3 5 6; after has 3 + 5 + 6 = 14, so U = 14 − 6 = 8
     # variance 9/12 · (7 − (3³ − 3)/(6·5)) = 4.65; z = (|8 − 4.5| − 0.5)/√4.65 = 1.3912
@@ -230,10 +194,6 @@ def test_few_and_steady_samples() -> None:
     assert (steady.ratio, steady.interval, steady.share) == (2.0, near((2.0, 2.0)), 1.0)
     assert (steady.verdict, few.verdict, few.interval) == (SLOWER, NO_DIFFERENCE, None)
     assert compare_groups([[1.0]] * 2, [[9.0]] * 2).interval == near((9.0, 9.0))
-
-
-def test_a_side_is_the_median_of_its_runs_medians() -> None:
-    assert center([[1.0, 2.0, 9.0], [4.0], [100.0, 100.0]]) == 4.0
 
 
 def test_medians_of_three_drawn_from_three() -> None:
@@ -328,16 +288,3 @@ def test_a_slow_down_of_five_per_cent_is_seen(runs: int) -> None:
     ]
 
     assert verdicts.count(SLOWER) >= 45
-
-
-def test_the_interval_holds_the_true_ratio_as_often_as_it_says() -> None:
-    rng = np.random.default_rng(3)
-    held = 0
-    for _ in range(300):
-        interval = compare_groups(
-            [list(rng.lognormal(0, 0.5, 30))], [list(rng.lognormal(0.2, 0.5, 30))]
-        ).interval
-        assert interval is not None
-        held += interval[0] <= np.exp(0.2) <= interval[1]
-
-    assert 0.92 <= held / 300 <= 0.98

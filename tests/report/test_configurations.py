@@ -5,20 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from tests.report.hand_study import make_study, run_row, step_row
 
 from ridgeline.report.configurations import (
     alike,
-    cases,
-    describe_differences,
     key,
-    number_configurations,
     read_settings,
     word,
 )
-from ridgeline.report.figures.views import add_configurations
 from ridgeline.report.markdown import report_text
 from ridgeline.report.study import Study
 from ridgeline.report.tables import complexity_table
@@ -43,12 +38,14 @@ def test_two_sizes_of_a_model_are_two_everywhere() -> None:
     study = two_sizes()
     small, large = "hidden_size=64", "hidden_size=1024"
 
-    assert [(case.title, case.run_ids) for case in cases(study)] == [
+    assert [(case.title, case.run_ids) for case in study.cases] == [
         (f"gpt2, batch 8, fp32 training, {small}", ("small",)),
         (f"gpt2, batch 8, fp32 training, {large}", ("large",)),
     ]
     complexity = complexity_table(study)
-    assert complexity[["settings", "flops"]].to_numpy().tolist() == [[large, 2e10], [small, 1e9]]
+    assert complexity[["settings", "flops"]].to_numpy().tolist() == [
+        [f"{large}, input 32, sgd", 2e10], [f"{small}, input 32, sgd", 1e9],
+    ]  # fmt: skip
     assert "2 runs of 2 configurations of 1 network" in report_text(study, folder=Path())
 
 
@@ -87,31 +84,16 @@ def test_what_is_as_usual_is_the_same_however_it_is_written(other: dict[str, Any
 def test_each_setting_makes_another_configuration(other: dict[str, Any]) -> None:
     runs = [run_row(), run_row(**other)]
 
-    assert number_configurations(read_settings(row) for row in runs) == [0, 1]
-    assert add_configurations(pd.DataFrame(runs))["configuration"].tolist() == [0, 1]
-    assert len(cases(make_study(runs))) == 2
-
-
-def test_rows_of_a_table_say_in_what_they_differ() -> None:
-    runs = [
-        run_row(label="before"),
-        run_row(label="after", channels_last=True, threads=1, environment="OMP_NUM_THREADS=1"),
-        run_row(label="after", channels_last=True, threads=1, batch_size=16, precision="amp"),
-    ]
-
-    assert describe_differences([read_settings(row) for row in runs]) == [
-        "before, 2 threads", "after, 1 thread, channels last", "after, 1 thread, channels last",
-    ]  # fmt: skip
-    assert describe_differences([read_settings(run_row()), read_settings(run_row())]) == ["", ""]
+    assert len(make_study(runs).cases) == 2
 
 
 def test_labels_do_not_keep_runs_from_being_compared() -> None:
     runs = [run_row(run_id="a", label="full"), run_row(run_id="b", label="half", precision="amp")]
-    (group,) = alike(cases(make_study(runs)), but=("precision",))
+    (group,) = alike(make_study(runs).cases, but=("precision",))
     assert [case.run_id for case in group] == ["a", "b"]
 
     runs.append(run_row(run_id="c", label="half"))  # now half is another state of the code
-    (group,) = alike(cases(make_study(runs)), but=("precision",))
+    (group,) = alike(make_study(runs).cases, but=("precision",))
     assert [case.run_id for case in group] == ["b", "c"]
 
 
@@ -125,3 +107,9 @@ def test_settings_in_words() -> None:
         "compile max-autotune", "channels last", "4 batches a step", "input 224x160", "length 128",
         "adamw", "0 workers", "version 012345", "a=1 b=x", "",
     ]  # fmt: skip
+
+
+def test_the_middle_run_stands_for_its_repeats() -> None:
+    times = {"a": 0.03, "b": 0.01, "c": 0.02, "d": 0.04}
+    study = make_study([run_row(run_id=r, step_median_s=t) for r, t in times.items()])
+    assert [(case.run_id, case.run_ids) for case in study.cases] == [("c", ("a", "b", "c", "d"))]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 import struct
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,6 +16,8 @@ from matplotlib.transforms import Affine2D, Bbox
 
 from ridgeline.errors import RidgelineError
 from ridgeline.findings import COLUMNS as FINDING_COLUMNS
+from ridgeline.report.configurations import add_rates
+from ridgeline.report.convolutions import OF_CONVOLUTIONS
 from ridgeline.report.figures import ENERGY_KINDS, KINDS, steps, times, write_figures, write_machine
 from ridgeline.report.figures.rooflines import (
     RoofSet,
@@ -25,12 +26,10 @@ from ridgeline.report.figures.rooflines import (
     outline,
     roof_names,
 )
-from ridgeline.report.figures.style import Drawing, in_style, prefixed
+from ridgeline.report.figures.style import Drawing, in_style
 from ridgeline.report.figures.views import (
     MachineView,
-    add_configurations,
     list_views,
-    safe_name,
     short_device,
     short_name,
     shorten_name,
@@ -74,7 +73,8 @@ def point(run_id: str, *, roofs: Roofs = GPU, **more: Any) -> dict[str, Any]:
 
 def run(run_id: str, *, roofs: Roofs = GPU, time_s: float = 0.01, **more: Any) -> dict[str, Any]:
     return {
-        "run_id": run_id, "env": roofs.env, "device_name": roofs.device_name, "model": "net",
+        "run_id": run_id, "env": roofs.env, "device": roofs.device,
+        "device_name": roofs.device_name, "model": "net",
         "mode": "train", "precision": "fp32", "batch_size": 8, "step_median_s": time_s,
         "step_interval_low_s": time_s * 0.8, "step_interval_high_s": time_s * 1.25,
         "images_processed": 80, "measured_iters": 10, "compile": None, "optimizer": "sgd",
@@ -90,28 +90,17 @@ def study(
     return Study(
         results=Path("nowhere"),
         machines=tuple(machines),
-        runs=pd.DataFrame(runs),
+        runs=add_rates(pd.DataFrame(runs)),
         points=pd.DataFrame(points) if points else pd.DataFrame(columns=[*COLUMNS, "flag"]),
         findings=pd.DataFrame(columns=list(FINDING_COLUMNS)),
     )
 
 
-def phases(run_id: str, **more: Any) -> list[dict[str, Any]]:
-    """Three phases with a time, and half of backward without."""
-    nan = float("nan")
-    times = {"forward": 0.003, "backward": 0.006, "input-grad": nan, "optimizer": 0.001}
-    return [
-        point(run_id, grain="phase", phase=name, time_s=time_s, fused_bytes=nan, **more)
-        for name, time_s in times.items()
-    ]
-
-
 def two_machines() -> Study:
-    """Two batches with phases, layers, a kernel and cache bytes on a GPU; one on a CPU."""
+    """Two batches with layers, a kernel and cache bytes on a GPU; one on a CPU."""
     points = []
     for run_id, batch in (("a", 8), ("b", 16)):
         points.append(point(run_id, batch_size=batch, l2_bytes=200e9, flops=batch * 1e11))
-        points += phases(run_id, batch_size=batch)
         points += [
             point(run_id, batch_size=batch, grain="layer", name=name, layer=name, kind="Conv2d",
                   time_s=time_s)
@@ -157,12 +146,11 @@ def test_the_files_of_a_study(tmp_path: Path) -> None:
 
     assert [figure.path.name for figure in found] == [
         "roofline_gpu.png", "roofline_gpu_layers.png", "roofline_gpu_kernels.png",
-        "roofline_gpu_hierarchical.png", "roofline_gpu_time.png", "roofline_gpu_training.png",
-        "roofline_gpu_batch.png", "throughput_gpu.png",
-        "roofline_cpu.png", "roofline_cpu_time.png", "throughput_cpu.png",
-        "roofline_machines.png", "runtime.png",
+        "roofline_gpu_hierarchical.png", "throughput_gpu.png", "roofline_cpu.png",
+        "throughput_cpu.png", "runtime.png",
     ]  # fmt: skip
-    assert {figure.kind for figure in found} == set(KINDS) - set(ENERGY_KINDS)  # no meter here
+    elsewhere = {"sweep", *OF_CONVOLUTIONS, *ENERGY_KINDS}  # no sweep, no meter here
+    assert {figure.kind for figure in found} == {*KINDS} - elsewhere
     assert {figure.env for figure in found} == {"gpu", "cpu", ""}
     assert all(path.is_file() for figure in found for path in figure.paths)
     assert all(figure.paths[1].suffix == ".svg" for figure in found)
@@ -266,15 +254,6 @@ def test_the_drawn_roofs_have_it_too() -> None:
     assert {"fp32 vector 50.0 (60.0) TFLOP/s", "DRAM 4.00 (5.00) TB/s", "ridge 12.5"} <= written
 
 
-def test_roofs_that_nobody_measured_are_dashed() -> None:
-    view = only_view(study([run("a")], [point("a", time_s=0.1)]))
-    published = replace(view.machine, roofs=replace(view.roofs, source="datasheet"))
-    drawing = drawn(steps.draw_steps, replace(view, machine=published))
-
-    assert {line.get_linestyle() for line in lines(drawing, "roof")} == {"--"}
-    assert lines(drawing, "datasheet") == []
-
-
 def test_only_roofs_that_matter() -> None:
     # given a run with one small kernel all in fp64
     table = pd.DataFrame({
@@ -332,12 +311,10 @@ def test_what_cannot_be_is_marked() -> None:
     (ring,) = lines(drawing, "flag")
     assert list(ring.get_xdata()) == [10.0]
     assert "!" in [text.get_text() for text in texts(drawing)]
-    text = "Marked with !: 1 (the first: above its compute roof: 9 % faster than its floor)."
-    assert text in drawing.caption
     assert legend_texts(drawing)[-1] == "! faster than its roof allows"
 
 
-def test_repeats_are_one_mark_with_their_range() -> None:
+def test_repeats_are_one_mark() -> None:
     runs = [run("a", time_s=0.01), run("b", time_s=0.02), run("c", time_s=0.05)]
     points = [point(name, time_s=time_s) for name, time_s in
              (("a", 0.01), ("b", 0.02), ("c", 0.05))]  # fmt: skip
@@ -345,8 +322,6 @@ def test_repeats_are_one_mark_with_their_range() -> None:
 
     (mark,) = lines(drawing, "mark")
     assert list(mark.get_ydata()) == [5e13]
-    (bar,) = lines(drawing, "repeats")
-    assert sorted(bar.get_ydata()) == [2e13, 1e14]
     assert "1 configuration on a GPU." in drawing.caption
 
 
@@ -363,7 +338,6 @@ def crowded() -> Study:
         if number % 3 == 0:
             points.append(point(name, provenance="counter", flag="odd", l2_bytes=90e9, **same,
                                 **work))  # fmt: skip
-        points += phases(name, **same)
     return study(runs, points)
 
 
@@ -386,16 +360,7 @@ def overlap(one: Any, other: Any) -> bool:
     return bool(boxes[0].overlaps(boxes[1]))
 
 
-@pytest.mark.parametrize(
-    "draw",
-    [
-        steps.draw_steps,
-        steps.draw_trajectories,
-        times.draw_times,
-        steps.draw_levels,
-        steps.draw_phases,
-    ],
-)
+@pytest.mark.parametrize("draw", [steps.draw_steps, steps.draw_levels])
 def test_labels_do_not_overlap_even_in_a_crowd(draw: Any) -> None:
     drawing = drawn(draw, only_view(crowded()))
 
@@ -425,36 +390,20 @@ def test_a_wide_legend_leaves_room_for_the_axes() -> None:
 
 
 def test_error_bars_by_hand() -> None:
-    runs = add_configurations(pd.DataFrame([
+    view = only_view(study([
         run("a", time_s=0.01), run("b", time_s=0.02), run("c", time_s=0.04),
         run("d", time_s=0.01, batch_size=16, images_processed=160),
-    ]))  # fmt: skip
-    table = times.rates_by_batch(runs)
+    ], []))  # fmt: skip
+    table = times.rates_by_batch(view.runs)
 
     assert table[["batch_size", "rate"]].to_numpy().tolist() == [[8, 400.0], [16, 1600.0]]
     assert table["low"].tolist() == pytest.approx([8 / 0.05, 16 / 0.0125])
     assert table["high"].tolist() == pytest.approx([8 / 0.008, 16 / 0.008])
 
-    drawing = drawn(
-        times.draw_throughput,
-        MachineView(name="gpu", machine=Machine(roofs=GPU), runs=runs, points=runs.iloc[:0]),
-    )
+    drawing = drawn(times.draw_throughput, view)
     bars: Any = drawing.canvas.axes[0].containers[0]
     ends = bars.lines[2][0].get_segments()[0]
     assert ends[:, 1].tolist() == pytest.approx([8 / 0.05, 8 / 0.008])
-
-
-def test_times_lie_on_a_line_parallel_to_the_diagonal() -> None:
-    # given a floor of 1 ms for memory and 2 ms for compute, 4 ms of launches and 10 ms measured
-    one = only_view(study([run("a")], [point("a", launch_s=0.004)]))
-    drawing = drawn(times.draw_times, one)
-    places = {
-        kind: (line.get_xdata()[0], line.get_ydata()[0])
-        for kind in ("mark", "launch", "end") for line in lines(drawing, kind)
-    }  # fmt: skip
-    assert places["mark"] == pytest.approx((0.001, 0.002))
-    assert places["launch"] == pytest.approx((0.002, 0.004))
-    assert places["end"] == pytest.approx((0.005, 0.01))
 
 
 def test_intensity_by_level() -> None:
@@ -462,14 +411,6 @@ def test_intensity_by_level() -> None:
     assert steps.level_intensities(static) == {"dram": 20.0, "l2": 5.0}
     counter = point("a", provenance="counter", l2_bytes=200e9, l1_bytes=400e9)
     assert steps.level_intensities(counter) == {"dram": 10.0, "l2": 5.0, "l1": 2.5}
-
-
-def test_machines_share_a_picture() -> None:
-    drawing = drawn(steps.draw_machines, list_views(two_machines()))
-    assert {line.get_color() for line in lines(drawing, "roof")} == {"#0072B2", "#D55E00"}
-    assert re.findall(r"(\d steps?) on (.*?)\. L", drawing.caption) == [
-        ("2 steps", "a GPU"), ("1 step", "a"),
-    ]  # fmt: skip
 
 
 INFER: Any = {"mode": "infer"}
@@ -484,7 +425,7 @@ TITLES = [
     (steps.draw_kernels, two_machines(),
      "1 kernel of net, fp32, 16 (1 launch) on a GPU. Longest: gemm of net, fp32, 16 (1.00 ms"),
     (times.draw_runtimes, study([run("a")], []),  # one time is no range
-     "Step times: 10.0 ms (net, fp32, 8, train, a GPU)."),
+     "Step times: 10.0 ms (net, fp32, 8, a GPU)."),
 ]  # fmt: skip
 
 
@@ -506,85 +447,28 @@ def test_runtimes_are_named_by_what_differs_on_any_machine() -> None:
     table = times.collect_times(list_views(study(runs, [], both)))
 
     assert table[["group", "name", "machine"]].to_numpy().tolist() == [
-        [0, "net, fp32, 8, compile max-autotune, train", "gpu"],
-        [0, "net, fp32, 8, compile max-autotune, train", "cpu"],
-        [1, "net, fp32, 8, compile default, train", "cpu"],
-        [2, "net, fp32, 8, train", "gpu"],
+        [0, "net, fp32, 8, compile max-autotune", "gpu"],
+        [0, "net, fp32, 8, compile max-autotune", "cpu"],
+        [1, "net, fp32, 8, compile default", "cpu"],
+        [2, "net, fp32, 8", "gpu"],
     ]
-
-
-def test_two_sizes_of_a_model_have_their_phases_and_lines_apart() -> None:
-    runs = [
-        run(f"{size}-{batch}", batch_size=batch, config=f'{{"hidden": {size}}}')
-        for size in (64, 1024)
-        for batch in (8, 16)
-    ]
-    points = [point(row["run_id"], batch_size=row["batch_size"]) for row in runs]
-    points += [p for row in runs for p in phases(row["run_id"], batch_size=row["batch_size"])]
-    view = only_view(study(runs, points))
-
-    assert "The phases of 2 training steps" in drawn(steps.draw_phases, view).caption
-    assert "2 settings with growing batch" in drawn(steps.draw_trajectories, view).caption
-    assert times.rates_by_batch(view.runs)["setting"].tolist() == [
-        "hidden=64", "hidden=64", "hidden=1024", "hidden=1024",
-    ]  # fmt: skip
-
-
-def test_a_model_has_one_colour_in_all_figures() -> None:
-    # given two models, of which the second takes longer, so that one figure begins with it
-    runs = [run("a", model="first"), run("b", model="second", time_s=0.02)]
-    points = [point(name, model=model, time_s=time_s, l2_bytes=200e9, provenance="counter")
-              for name, model, time_s in (("a", "first", 0.01), ("b", "second", 0.02))]  # fmt: skip
-    view = only_view(study(runs, points))
-    colours = [
-        {line.get_markeredgecolor(): line.get_ydata()[0] for line in lines(drawing, "mark")}
-        for drawing in (drawn(steps.draw_steps, view), drawn(steps.draw_levels, view))
-    ]
-    # then both figures have them in the same colours
-    assert colours == [{"#0072B2": 1e14, "#D55E00": 5e13}, {"#D55E00": 5e13, "#0072B2": 1e14}]
-
-
-def test_of_more_models_than_colours_the_longest_have_them() -> None:
-    names = [f"net{n}" for n in range(9)]
-    runs = [run(name, model=name, time_s=0.01 * (1 + n)) for n, name in enumerate(names)]
-    shown = only_view(study(runs, [])).colours_of(["net0", "net1", "net2", "net8"])
-    assert shown == {"net0": "#8c8c8c", "net1": "#8c8c8c", "net2": "#882255", "net8": "#0072B2"}
 
 
 def test_configurations_are_named_by_what_differs() -> None:
-    runs = add_configurations(pd.DataFrame([
+    runs = only_view(study([
         run("a"), run("b", compile="default"), run("c", mode="infer", optimizer=None),
         run("d", model="other"), run("e", time_s=0.02),
-    ]))  # fmt: skip
-    assert runs["configuration"].tolist() == [0, 1, 2, 3, 0]
+    ], [])).runs  # fmt: skip
     assert runs["is_chosen"].tolist() == [True, True, True, True, False]
     assert [short_name(row) for _, row in runs.iterrows()] == [
+        "net, 8, train", "net, 8, train, compile default", "net, 8, infer", "other, 8, train",
         "net, 8, train",
-        "net, 8, train, compile default",
-        "net, 8, infer",
-        "other, 8",
-        "net, 8, train",
-    ]
+    ]  # fmt: skip
 
 
 def test_devices_of_one_host_have_files_of_their_own() -> None:
     same = [Machine(roofs=GPU), Machine(roofs=Roofs(env="gpu", device="cpu", device_name="a CPU"))]
     assert [s.name for s in list_views(study([], [], same))] == ["gpu", "gpu-cpu"]
-    taken = [Machine(roofs=Roofs(env="machines", device="cpu"))]
-    assert [s.name for s in list_views(study([], [], taken))] == ["machines-cpu"]
-
-
-@pytest.mark.parametrize(
-    ("text", "safe"),
-    [
-        ("nvidia-h200", "nvidia-h200"),
-        ("My Lab/№1", "My-Lab-1"),
-        ("../..", "machine"),
-        ("é", "machine"),
-    ],
-)
-def test_file_names_are_safe(text: str, safe: str) -> None:
-    assert safe_name(text) == safe
 
 
 def test_short_texts() -> None:
@@ -592,15 +476,12 @@ def test_short_texts() -> None:
     assert shorten_name("encoder.layers.11.self_attention.out_proj") == "…self_attention.out_proj"
     assert shorten_name("void cutlass::gemm::Kernel<float, 3>(int)") == "Kernel"
     assert short_device("Intel(R) Xeon(R) Gold 6248R CPU @ 3.00GHz") == "Intel Xeon Gold 6248R"
-    assert [prefixed(v) for v in (0, 2e11, 50, 1e15)] == ["0", "200 G", "50", "1 P"]
-    assert [prefixed(v, "s") for v in (1e-3, 2.0, 5e-6)] == ["1 ms", "2 s", "5 µs"]
 
 
-def test_the_page_tells_of_every_figure() -> None:
+def test_the_docs_have_every_figure() -> None:
     page = (Path(__file__).parents[2] / "docs" / "figures.md").read_text(encoding="utf-8")
     names = ["roofline_ENV", "roofline_ENV_layers", "roofline_ENV_kernels",
-             "roofline_ENV_hierarchical", "roofline_ENV_time", "roofline_ENV_training",
-             "roofline_ENV_batch", "roofline_machines", "throughput_ENV", "runtime"]  # fmt: skip
+             "roofline_ENV_hierarchical", "throughput_ENV", "runtime"]  # fmt: skip
     assert [name for name in names if f"`{name}`" not in page] == []
 
 

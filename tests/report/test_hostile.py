@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -28,7 +28,6 @@ from tests.report.hostile import (
 from tests.stored import write_run
 
 from ridgeline.cli import main
-from ridgeline.errors import RidgelineError
 from ridgeline.report.compare import compare
 from ridgeline.report.figures import write_figures
 from ridgeline.report.page import write_page
@@ -131,18 +130,6 @@ def test_a_bad_table_is_passed_over_and_its_run_stays(
     assert len(comparison.rows) == 2
 
 
-@pytest.mark.parametrize("name", ["layers", "kernels", "ops"])
-@pytest.mark.parametrize("content", [b"", b"junk" * 100])
-def test_a_table_of_junk_is_passed_over(
-    sound: Folder, folder: Folder, name: str, content: bytes
-) -> None:
-    path = folder.table(folder.count if name == "ops" else folder.victim, name)
-    path.write_bytes(content)
-    study = read_study(folder.results)
-    assert f"cannot read {path}" in only(study.problems, str(path))
-    assert len(study.runs) == len(compared(folder, sound).rows) == 2
-
-
 @pytest.mark.parametrize("value", [None, GONE], ids=["null", "gone"])
 @pytest.mark.parametrize("depth", [2, 3, 4])
 def test_a_run_may_say_less(sound: Folder, folder: Folder, depth: int, value: Any) -> None:
@@ -209,41 +196,6 @@ def test_figures_of_odd_names_and_numbers(folder: Folder, tmp_path: Path) -> Non
     assert sorted(p.suffix for p in (tmp_path / "figures").iterdir()) == sorted(
         path.suffix for figure in written for path in figure.paths
     )
-
-
-def test_figures_that_cannot_be_written(folder: Folder, tmp_path: Path) -> None:
-    study = read_study(folder.results)
-    (tmp_path / "file").write_text("")
-    full = Path("/dev/full")
-    places = [tmp_path / "file" / "figures", Path("/proc/ridgeline")]
-    for place in places:
-        with pytest.raises(RidgelineError) as refused:
-            write_figures(study, place, kinds=["classic"])
-        assert str(refused.value).startswith(f"cannot write to {place}: ")
-        assert "--out DIR" in refused.value.hint
-    # a figure that is there already stays whole when the next one cannot be written
-    out = tmp_path / "figures"
-    (figure,) = write_figures(study, out, kinds=["classic"], formats=["png"])
-    before = figure.path.read_bytes()
-    with pytest.raises(RidgelineError, match="cannot write to"), _no_room(full):
-        write_figures(study, out, kinds=["classic"], formats=["png"])
-    assert figure.path.read_bytes() == before
-    assert [path.name for path in out.iterdir()] == [figure.path.name]
-
-
-@contextmanager
-def _no_room(full: Path) -> Iterator[None]:
-    """Saving a figure fails as on a full disk."""
-    from matplotlib.figure import Figure
-
-    def savefig(self: Figure, file: Any, **options: Any) -> None:
-        file.write(b"half a fig")
-        with full.open("wb", buffering=0) as disk:
-            disk.write(b"x")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Figure, "savefig", savefig)
-        yield
 
 
 @pytest.mark.parametrize("arguments", [["roofline", "--no-figures"], ["compare"]])

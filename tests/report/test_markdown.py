@@ -23,7 +23,7 @@ from tests.report.hand_study import (
 from ridgeline.report.figures import Figure
 from ridgeline.report.markdown import report_text, unwrap, write_report_md
 from ridgeline.report.markup import code_block, markdown, markdown_line, markdown_table
-from ridgeline.report.sections import Material
+from ridgeline.report.sections import cite, find_speed_ups
 from ridgeline.report.study import Machine, Study
 
 markdown_it = pytest.importorskip("markdown_it")
@@ -38,10 +38,7 @@ NASTY = [
 ]
 
 
-RUNS = Material(
-    study=make_study(), cases=(), names={str(n): f"R{n}" for n in range(1, 10)}, statements=(),
-    verdicts=(),
-)  # fmt: skip
+RUNS = make_study([run_row(run_id=str(n)) for n in range(1, 10)])
 
 
 def picture(path: Path, kind: str = "classic", **words: str) -> Figure:
@@ -105,13 +102,15 @@ def test_what_stands_in_the_sections(tmp_path: Path) -> None:
     text = report_text(whole_study(), folder=tmp_path)
 
     for line in (
-        "This study holds 1 run of 1 configuration of 1 network (net) on toy. On toy, a"
-        " step reaches 50.0 % of what the roofs allow; the floor is set by arithmetic in the one"
-        " configuration. Of the hypotheses below, H4 held and H1, H2, H3 and H5 cannot be decided"
-        " here. 1 of 1 run came with warnings, so the limitations at the end belong to the result.",
+        "This study holds 1 run of 1 configuration of 1 network (net) on toy. net, batch 8, fp32"
+        " training, runs at 400 samples/s on toy (20.0 ms a step). The roofs would allow 800"
+        " (10.0 ms): it reaches 50.0 %. What sets the floor is arithmetic.",
+        "Of the hypotheses below, H2 held and H1 and H3 cannot be decided here. 1 of 1 run came"
+        " with warnings, so the limitations at the end belong to the result.",
         "| toy | net | train | fp32 | 8 | 1 |",  # the matrix
-        "| net | train | fp32 | 8 | 1.00 | 5.00 | 10.0 | 0.500 | 0.100 | 20.0 | 100 | 0.200 |",
-        "| net | train | fp32 | 8 | 3.00 | 3.00 | 3.00 | 2.00 |",  # phases
+        "| net | train | fp32 | 8 | input 32, sgd | 1.00 | 5.00 | 10.0 | 0.500 | 0.100 | 20.0 | 100"
+        " | 0.200 |",
+        "| R1 | net, batch 8, fp32 training | 3.00 | 3.00 | 3.00 | 2.00 |",  # phases
         "| R1 | toy | net, batch 8, fp32 training | 400 | 320 | 500 | 20.0 | 1.00 | 1 |",
         "- R1: step times are unstable",
         "| toy | fp32 matrix | 1.00 TFLOP/s | measured | 2000 |",
@@ -121,7 +120,7 @@ def test_what_stands_in_the_sections(tmp_path: Path) -> None:
         "- Reading the results: x is damaged.",
         "# R1\nridgeline run net -b 8",
         "| R1 | a | first&#124;try |  |",
-        "| R1 | node7 | Linux | 3.12.3 |  | 2.15.0 |  |  |  |",
+        "| R1 | node7 | Linux | ridgeline , torch 2.15.0, Python 3.12.3 |",
     ):
         assert line in text
     assert not re.search(r"\bnan\b|\bNone\b|\binf\b", text)
@@ -161,18 +160,16 @@ def test_figures_stand_where_they_belong_and_are_found_from_the_report(tmp_path:
     figures = [
         picture(tmp_path / "figures" / "a b.png"),
         picture(tmp_path / "figures" / "t.png", kind="throughput", title="T|", caption="<c>"),
-        picture(tmp_path / "figures" / "c.png", kind="batch"),
     ]
 
     text = report_text(whole_study(), figures, folder=tmp_path)
 
-    measurement, roofline, analysis = (
+    measurement, roofline = (
         text[text.index(f"## {name}") :].split("<!-- yours")[0]
-        for name in ("Measurement", "Roofline", "Analysis")
+        for name in ("Measurement", "Roofline")
     )
     assert "![T&#124;](figures/t.png)\n\n*Figure 1.* **T&#124;.** &lt;c&gt;" in measurement
     assert "![Steps of toy](figures/a%20b.png)\n\n*Figure 2.* **Steps of toy.** One" in roofline
-    assert "*Figure 3.*" in analysis
 
 
 def study_of_roofs(**changes: Any) -> Study:
@@ -216,10 +213,50 @@ def test_what_depends_on_the_study(study: Study, line: str, tmp_path: Path) -> N
          "````sh\na ``` b\n <!-- /yours -->\n````"),
         (unwrap("a\nb\n\n\n- c\n  d\n- e\n```\nf\n\n\ng\n```\n| h |\n| i |"),
          "a b\n\n- c d\n- e\n\n```\nf\n\n\ng\n```\n\n| h |\n| i |"),
-        (RUNS.cite(["5", "1", "2", "4", "3"]), "R1–R5"),
-        (RUNS.cite(["1", "2", "4"]), "R1, R2, R4"),
-        (RUNS.cite(["unknown"]), ""),
+        (cite(RUNS, ["5", "1", "2", "4", "3"]), "R1–R5"),
+        (cite(RUNS, ["1", "2", "4"]), "R1, R2, R4"),
+        (cite(RUNS, ["unknown"]), ""),
     ],
 )  # fmt: skip
 def test_small_texts(written: str, expected: str) -> None:
     assert written == expected
+
+
+FLAG = "above its compute roof: {} % faster than its floor; likely cause: Winograd"
+NET = "net, batch 8, fp32 training"
+
+
+@pytest.mark.parametrize(
+    ("study", "line"),
+    [
+        (make_study([run_row()], [
+            layer_row("c1", efficiency=1.05, flag=FLAG.format(5)),
+            layer_row("c2", efficiency=1.2, flag=FLAG.format(20)),
+         ]),
+         "- On toy, 2 points are flagged; the farthest out is c2 of net (above its compute roof:"
+         " 20 % faster than its floor). Likely cause: Winograd (R1)."),
+        (make_study([run_row(run_id=r, step_median_s=s)
+                     for r, s in (("a", 0.02), ("b", 0.04), ("c", 0.01))]),
+         f"- R1–R3: {NET} on toy took 10.0 ms to 40.0 ms a step in 3 runs; this report uses"
+         " 20.0 ms."),
+        (make_study([run_row(disturbed="others")]),
+         f"- R1: {NET} on toy: the machine was busy (others); no hypothesis is tested on it."),
+    ],
+)  # fmt: skip
+def test_what_the_analysis_says(study: Study, line: str, tmp_path: Path) -> None:
+    assert line in report_text(study, folder=tmp_path)
+
+
+def test_a_lower_precision_and_another_machine_are_compared() -> None:
+    runs = [
+        run_row(run_id="amp", precision="amp", step_median_s=0.008), run_row(run_id="full"),
+        run_row(run_id="big", env="big", threads=64, step_median_s=0.004),
+    ]  # fmt: skip
+    points = [
+        step_row(run_id="full"), step_row(run_id="amp", precision="amp", floor_s=0.0025),
+        step_row(run_id="big", env="big", floor_s=0.002),
+    ]  # fmt: skip
+    pairs = find_speed_ups(make_study(runs, points).cases)
+    assert [[pair[n] for n in ("from", "to", "speed_up", "floors")] for pair in pairs] == [
+        ["fp32", "amp", 2.5, 4.0], ["toy", "big", 5.0, 5.0],
+    ]  # fmt: skip

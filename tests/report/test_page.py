@@ -20,6 +20,7 @@ from tests.browser.studies import (
 )
 from tests.report.hand_study import layer_row, make_study, run_row, step_row
 
+from ridgeline.report.configurations import add_rates
 from ridgeline.report.page import SCRIPTS, join_scripts, read_asset, write_page
 from ridgeline.report.page import payload as page_payload
 from ridgeline.report.page.payload import (
@@ -101,7 +102,8 @@ def test_the_payload_says_what_the_study_says(tmp_path: Path) -> None:
 
 def test_samples_per_second_are_those_of_the_median_step(tmp_path: Path) -> None:
     told = study(batches=(128,))
-    told = replace(told, runs=told.runs.assign(step_median_s=0.1, images_per_sec=7.0))
+    changed = told.runs.assign(step_median_s=0.1, images_per_sec=7.0)
+    told = replace(told, runs=add_rates(changed))
 
     runs = payload(write_page(told, tmp_path / "page.html"))["runs"]
 

@@ -20,15 +20,18 @@ from tests.stored import write_run
 
 from ridgeline.captures.quantities import BULK_COPIES
 from ridgeline.errors import RidgelineError
-from ridgeline.report.executed import run_kernels, with_optimizer_kernels
+from ridgeline.records import CopyTotals
+from ridgeline.report.executed import (
+    describe_times,
+    describe_trust,
+    run_kernels,
+    with_optimizer_kernels,
+)
 from ridgeline.report.figures import write_figure, write_figures
 from ridgeline.report.figures.views import list_views
 from ridgeline.report.markdown import report_text
 from ridgeline.report.page.payload import Words, make_run_columns
-from ridgeline.report.profiled import describe_gap, describe_trust, launch_gap, profiled
-from ridgeline.report.statements import analyse
 from ridgeline.report.study import Study, read_study
-from ridgeline.report.summary import summary
 from ridgeline.report.tables import points_csv, summary_csv, tables, write_tables
 from ridgeline.report.text import records
 from ridgeline.roofline.roofs import BITS, user_roofs
@@ -107,18 +110,20 @@ def test_model_beside_executed(study: Study) -> None:
 
 
 def test_the_launch_gap_is_called_what_it_is(study: Study) -> None:
-    (one,) = profiled(study)
+    (one,) = study.executed.values()
     told = (
         "kernels take 7.92 ms (637 launches) of a step of 22.5 ms; the other 14.6 ms (64.8 %) is"
         " launch overhead and waiting for the host, which no roof shows"
     )
-    assert describe_gap(one) == told
+    assert describe_times(one) == told
     gap = "is launch overhead and waiting for the host, which no roof shows"
-    assert launch_gap(0.008, 0.02, 9, busy_s=0.0085, copy_s=0.0006) == (
-        "kernels take 8.00 ms (9 launches) and copies 600 µs, some at the same time: 8.50 ms on the"
-        f" clock, of a step of 20.0 ms; the other 11.5 ms (57.5 %) {gap}"
+    busy = replace(one.result, busy_time_s=0.0085, copies=CopyTotals(time_s=600e-6))
+    assert describe_times(replace(one, result=busy, kernel_time_s=0.008, step_time_s=0.02)) == (
+        "kernels take 8.00 ms (637 launches) and copies 600 µs, some at the same time: 8.50 ms on"
+        f" the clock, of a step of 20.0 ms; the other 11.5 ms (57.5 %) {gap}"
     )
-    assert launch_gap(0.03, 0.02, 9).endswith("kernels overlap, or the two runs differ")
+    longer = replace(one, kernel_time_s=0.03)
+    assert describe_times(longer).endswith("kernels overlap, or the two runs differ")
     assert study.runs["kernel_time_s"].item() == 0.007924  # not the 9 ms of the run itself
     assert describe_trust(one) == (
         "self-test: a copy counted 1.00 and a product counted 1.00 of the truth; 98.5 % of the"
@@ -148,21 +153,13 @@ def test_times_alone_break_nothing(tmp_path: Path) -> None:
     assert alone["time_s"].notna().all()
     assert alone["flops"].isna().all()
     assert set(study.points[study.points["grain"].ne("kernel")]["provenance"]) == {"static"}
-    assert summary(study).configurations[0].work == "static"
+    assert study.cases[0].work == "static"
     assert set(study.reconciled["cause"]) <= {"not counted", "not attributed", "agrees"}
-    (one,) = profiled(study)
-    assert (one.tier, one.dram_bytes, dict(one.flops_by_roof)) == ("time", None, {})
+    (one,) = study.executed.values()
+    assert (one.tier, one.bytes_by_level["dram"], dict(one.flops_by_roof)) == ("time", None, {})
     assert "times only: no counter was read" in describe_trust(one)
-    assert not any("nan" in s.text for s in analyse(study))
     written = write_tables(study, tmp_path / "tables")
     assert not any("nan" in path.read_text() for path in written if path.suffix in (".md", ".tex"))
-
-
-def test_an_unprofiled_study_has_empty_tables(tmp_path: Path) -> None:
-    study = read_study(folder(tmp_path))
-    assert study.reconciled.empty and study.kernels.empty and study.captures.empty
-    assert tables(study)["reconcile"].empty
-    assert profiled(study) == []
 
 
 def test_kernels_are_added_up_by_name() -> None:
@@ -288,15 +285,6 @@ def test_a_profile_with_no_kernels_is_a_problem(tmp_path: Path) -> None:
     assert problem in read_study(results).problems
 
 
-def test_figures_of_runs_and_captures(results: ResultsFolder, tmp_path: Path) -> None:
-    store_capture(results)
-    drawn = {f.kind: f for f in write_figures(read_study(results), tmp_path / "f", formats=["svg"])}
-    assert {"classic", "kernels", "hierarchical"} <= set(drawn)
-    assert "1 configuration and 1 capture on NVIDIA H200." in drawn["classic"].caption
-    assert drawn["classic"].caption.endswith("the sum of its kernels' times.")
-    assert drawn["kernels"].title.startswith("NVIDIA H200: kernels of resnet50")
-
-
 def test_one_figure_of_a_capture_alone(tmp_path: Path) -> None:
     results = ResultsFolder(tmp_path)
     store_capture(results, "step one")
@@ -307,9 +295,8 @@ def test_one_figure_of_a_capture_alone(tmp_path: Path) -> None:
     kernels_of = write_figure(study, tmp_path / "kernels.png", kind="kernels")
     assert kernels_of.title.startswith("NVIDIA H200: kernels of step one")
     assert kernels_of.caption.startswith("41 kernels of step one (628 launches) on NVIDIA H200. ")
-    assert " 2 of all 43 have no place in it: " in kernels_of.caption
-    with pytest.raises(RidgelineError, match="there are 0 figures of kind 'training'"):
-        write_figure(study, tmp_path / "none.png", kind="training")
+    with pytest.raises(RidgelineError, match="there are 0 figures of kind 'layers'"):
+        write_figure(study, tmp_path / "none.png", kind="layers")
 
 
 def test_the_optimizer_of_a_scaled_loss_takes_the_time_of_its_kernels() -> None:

@@ -26,7 +26,7 @@ from ridgeline.report.stored import (
     uncounted,
 )
 from ridgeline.report.study import read_study
-from ridgeline.report.summary import configurations, sentence
+from ridgeline.report.summary import describe_case
 from ridgeline.roofline.roofs import user_roofs
 from ridgeline.store import ResultsFolder, Run
 
@@ -193,11 +193,11 @@ def test_roofs_that_the_user_gives(results: ResultsFolder) -> None:
 
 def test_the_answer_in_a_sentence(results: ResultsFolder) -> None:
     store_count(results)
-    one = configurations(read_study(results))[0]
+    one = read_study(results).cases[0]
     step_s = one.step_s
     floor_s = 11.8e12 / 416780367406910.8
     assert one.efficiency == pytest.approx(floor_s / step_s)
-    assert sentence(one) == (
+    assert describe_case(one) == (
         "vgg16, batch 128, tf32 training, runs at 1.43 k samples/s on nvidia-h200 (89.8 ms a step)."
         " The roofs would allow 4.52 k (28.3 ms): it reaches 31.5 %. What sets the floor is"
         " arithmetic."

@@ -157,7 +157,7 @@ def test_the_further_columns_of_metrics(results: ResultsFolder) -> None:
     assert row.drop(METRICS).dropna().to_dict() == {
         "run_id": run.run_id, "repeat": 1, "mode": "train", "asked_precision": "amp",
         "input_size": "224", "optimizer": "sgd", "config": "", "seed": 0,
-        "workers": 0, "pin_memory": False, "augment": True,
+        "algorithm": "default", "workers": 0, "pin_memory": False, "augment": True,
         "step_median_s": 0.04, "step_mean_s": 0.05, "step_std_s": 0.002, "step_min_s": 0.03,
         "step_max_s": 0.06, "step_interval_low_s": 0.035, "step_interval_high_s": 0.045,
         "forward_s": 0.01, "backward_s": 0.02, "busy_fraction": 0.5, "kernel_time_s": 0.02,

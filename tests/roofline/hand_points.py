@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
-from ridgeline.findings import COLUMNS, Setting, find_rows
+from ridgeline.findings import COLUMNS, find_rows
 from ridgeline.report.text import records
 from ridgeline.roofline.points import (
     CountedStep,
@@ -33,6 +35,12 @@ def run_points(
     return join_points([(measured, roofs, table) for table in tables])
 
 
-def find(points: pd.DataFrame, setting: Setting, roofs: Roofs, *, most: int = 10) -> pd.DataFrame:
+def make_step(**changes: Any) -> MeasuredStep:
+    """A measured step of 30 ms in fp32."""
+    known = {"run_id": "r", "model": "net", "mode": "train", "precision": "fp32", "batch_size": 8}
+    return MeasuredStep(**{**known, "step_time_s": 0.03, **changes})
+
+
+def find(points: pd.DataFrame, step: MeasuredStep, roofs: Roofs, *, most: int = 10) -> pd.DataFrame:
     """The findings of one run as a table."""
-    return pd.DataFrame(find_rows(records(points), setting, roofs, most=most), columns=[*COLUMNS])
+    return pd.DataFrame(find_rows(records(points), step, roofs, most=most), columns=[*COLUMNS])

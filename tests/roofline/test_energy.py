@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from tests.report.hand_study import layer_row, phase_row, run_row, step_row
 
 from ridgeline.findings import describe_joules
-from ridgeline.machine.passport import Coefficient, EnergyModel, EnergyPoint, Passport
+from ridgeline.machine.passport import Coefficient, EnergyModel
 from ridgeline.roofline.energy import (
     EnergyRoofline,
     add_energies,
-    choose_model,
     find_energies,
     find_energy_rooflines,
     price_of_flop,
@@ -222,18 +221,6 @@ def test_the_front_has_what_nothing_else_beats() -> None:
     table = find_energies(rows, runs, {})
 
     assert table["is_on_front"].tolist() == [True, True, False]
-
-
-def test_runs_at_a_lower_clock_have_the_prices_of_lower_clocks() -> None:
-    seen = EnergyPoint(label="x", time_s=1.0, energy_j=1.0, clock_hz=2e9)
-    burst, capped = model(points=(seen,)), model(regime="capped")
-    passport = Passport(name="box", measured_at="2026-11-19", is_quick=False, ceilings=(),
-                        energy=(burst, capped))  # fmt: skip
-
-    assert choose_model(passport, "cpu", 1.99e9) == burst
-    assert choose_model(passport, "cpu", 1.5e9) == capped
-    assert choose_model(passport, "cpu", None) == burst
-    assert choose_model(passport, "cuda:0", None) is None
 
 
 # ---------------------------------------------------------------- stored runs

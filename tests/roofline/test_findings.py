@@ -6,9 +6,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from tests.roofline.hand_points import find
+from tests.roofline.hand_points import find, make_step
 
-from ridgeline.findings import Setting, advise, describe_point, saving, saving_basis
+from ridgeline.findings import advise, describe_point, saving, saving_basis
 from ridgeline.roofline.roofs import Roofs
 
 GPU = Roofs(
@@ -23,7 +23,7 @@ WORK: dict[str, Any] = {
     "efficiency": 0.4, "headroom_s": 0.006, "compute_s": 0.004, "flops": 2e11,
     "flops_fp32_matrix": 2e11,
 }  # fmt: skip
-SETTING = Setting(precision="fp32", step_time_s=0.03)
+STEP = make_step()
 
 
 def layers(*changes: dict[str, Any]) -> pd.DataFrame:
@@ -38,20 +38,20 @@ def test_the_largest_headroom_comes_first() -> None:
         {"layer": "c", "headroom_s": 0.003},
         {"layer": "b", "phase": "forward", "headroom_s": 0.009},
     )
-    found = find(points, SETTING, GPU)
+    found = find(points, STEP, GPU)
     assert found["layer"].to_list() == ["b", "c", "a"]
     assert found["share"].to_list() == pytest.approx([0.2, 0.1, 1 / 30])
 
 
 def test_phases_stand_in_where_no_layer_was_timed() -> None:
     points = layers({"grain": "phase", "layer": "", "phase": "backward"})
-    assert find(points, SETTING, GPU)["layer"].to_list() == ["backward"]
+    assert find(points, STEP, GPU)["layer"].to_list() == ["backward"]
 
 
 def test_waiting_for_the_host_is_a_finding_of_its_own() -> None:
-    setting = Setting(precision="amp", step_time_s=0.03, kernel_time_s=0.012,
+    step = make_step(precision="amp", kernel_time_s=0.012,
                       kernel_launches=800)  # fmt: skip
-    first = find(layers({}), setting, GPU).iloc[0]
+    first = find(layers({}), step, GPU).iloc[0]
     assert first["layer"] == "(host)"
     assert first["headroom_s"] == pytest.approx(0.018)
     assert first["meaning"] == (
@@ -71,7 +71,7 @@ def test_meaning_in_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("work", "setting", "roofs", "says"),
+    ("work", "step", "roofs", "says"),
     [
         # 2e11 FLOP at 8e14: 250 µs instead of 4 ms
         (
@@ -95,28 +95,26 @@ def test_meaning_in_words() -> None:
     ],
 )
 def test_advice_fits_the_bound_and_what_was_tried(
-    work: dict[str, Any], setting: dict[str, Any], roofs: Roofs, says: str
+    work: dict[str, Any], step: dict[str, Any], roofs: Roofs, says: str
 ) -> None:
-    chosen = Setting(**{"precision": "fp32", "step_time_s": 0.03, **setting})
+    chosen = make_step(**step)
     assert says in advise({**WORK, **work}, chosen, roofs)
 
 
 @pytest.mark.parametrize("bound", ["compute", "dram"])
 def test_a_linear_layer_that_is_called_conv1d_is_no_convolution(bound: str) -> None:
-    text = advise({**WORK, "kind": "Conv1D", "bound": bound}, SETTING, GPU)
+    text = advise({**WORK, "kind": "Conv1D", "bound": bound}, STEP, GPU)
     assert "--channels-last" not in text
     assert "--cudnn-benchmark" not in text
-    assert "--channels-last" in advise(
-        {**WORK, "kind": "BasicConv2d", "bound": bound}, SETTING, GPU
-    )
+    assert "--channels-last" in advise({**WORK, "kind": "BasicConv2d", "bound": bound}, STEP, GPU)
 
 
 def test_work_that_fills_a_gpu_gains_nothing_from_a_larger_batch() -> None:
-    assert "larger batch" not in advise({**WORK, "kind": "Linear"}, SETTING, GPU)
+    assert "larger batch" not in advise({**WORK, "kind": "Linear"}, STEP, GPU)
 
 
 def test_what_was_tried_is_not_advised_again() -> None:
-    tried = Setting(precision="amp", is_compiled=True, is_channels_last=True)
+    tried = make_step(precision="amp", is_compiled=True, is_channels_last=True)
     text = advise({**WORK, "bound": "dram"}, tried, GPU)
     assert "--compile" not in text
     assert "amp" not in text
@@ -125,8 +123,8 @@ def test_what_was_tried_is_not_advised_again() -> None:
 
 def test_what_the_operating_system_takes_is_a_finding_of_its_own() -> None:
     # given steps of 30 ms in which two cores spend 24 ms in the system
-    setting = Setting(precision="fp32", step_time_s=0.03, system_s=0.024, cores=2.0)
-    first = find(layers({}), setting, CPU).iloc[0]
+    step = make_step(system_s=0.024, cores=2.0)
+    first = find(layers({}), step, CPU).iloc[0]
     assert (first["layer"], first["bound"]) == ("(system)", "system")
     assert first["headroom_s"] == pytest.approx(0.012)
     assert first["share"] == pytest.approx(0.4)
@@ -166,15 +164,15 @@ def test_what_could_be_saved_is_an_estimate_with_its_condition(
 def test_layers_that_do_not_add_up_are_told_with_caution(
     sum_s: float, kernel_time_s: float | None, is_doubted: bool
 ) -> None:
-    setting = Setting(precision="fp32", step_time_s=0.03, layer_sum_s=sum_s,
+    step = make_step(layer_sum_s=sum_s,
                       kernel_time_s=kernel_time_s)  # fmt: skip
-    found = find(layers({}), setting, GPU).query("layer == 'conv'").iloc[0]
+    found = find(layers({}), step, GPU).query("layer == 'conv'").iloc[0]
     assert ("with caution" in found["meaning"]) is is_doubted
     assert found["share"] == pytest.approx(0.006 / max(sum_s, 0.03))
 
 
 @pytest.mark.parametrize(
-    ("changes", "setting", "roofs", "is_padded"),
+    ("changes", "step", "roofs", "is_padded"),
     [
         ({}, {}, GPU, True),
         ({"bound": "compute"}, {"precision": "amp"}, GPU, True),
@@ -191,14 +189,14 @@ def test_layers_that_do_not_add_up_are_told_with_caution(
     ],
 )
 def test_a_large_product_with_an_odd_side_is_to_be_padded(
-    changes: dict[str, Any], setting: dict[str, Any], roofs: Roofs, is_padded: bool
+    changes: dict[str, Any], step: dict[str, Any], roofs: Roofs, is_padded: bool
 ) -> None:
     head = {"layer": "lm_head", "kind": "Linear", "bound": "dram", "efficiency": 0.15,
             "product_sides": "768x50257"}  # fmt: skip
-    chosen = Setting(**{"precision": "bf16", "step_time_s": 0.03, **setting})
+    chosen = make_step(**{"precision": "bf16", **step})
     text = advise({**WORK, **head, **changes}, chosen, roofs)
     assert text.startswith("pad its side of ") is is_padded
-    if not changes and not setting and roofs is GPU:
+    if not changes and not step and roofs is GPU:
         assert text == (
             "pad its side of 50257 to 50304, a multiple of 64: for what is no multiple of 8 the"
             " library takes slow kernels; --compile-mode default pads by itself"
@@ -211,5 +209,5 @@ def test_a_layer_that_counters_saw_has_the_sides_of_its_count() -> None:
         {**head, "provenance": "counter", "product_sides": ""},
         {**head, "provenance": "static", "product_sides": "768x50257"},
     )
-    (found,) = find(points, Setting(precision="bf16", step_time_s=0.03), GPU)["advice"]
+    (found,) = find(points, make_step(precision="bf16"), GPU)["advice"]
     assert found.startswith("pad its side of 50257")

@@ -6,8 +6,7 @@ from threading import Event
 import pytest
 
 from ridgeline.records import Conditions
-from ridgeline.sensors.meter import Meter, Meters
-from ridgeline.sensors.sampler import Reading, Sampler, summarise, summarise_late
+from ridgeline.sensors.sampler import Meter, Meters, Reading, Sampler, summarise, summarise_late
 
 
 def watts(read: Callable[[], float]) -> Meter:
@@ -117,3 +116,5 @@ def test_a_window_has_its_own_summary() -> None:
         clock_hz=2e9, throttle_reasons=("power cap",), power_state="P0"
     )
     assert summarise(readings, 7, 8) == Conditions()
+    late = summarise_late(readings)  # of 6 and 9 GHz; the reasons are of all
+    assert (late.clock_hz, late.throttle_reasons) == (7.5e9, ("power cap", "thermal"))

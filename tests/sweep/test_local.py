@@ -16,12 +16,17 @@ import pytest
 from tests.sweep import networks
 from tests.sweep.quick_sweep import make_sweep, run_sweep
 
+import ridgeline
 from ridgeline.cli import main
+from ridgeline.errors import RidgelineError
+from ridgeline.pipeline.count_models import count_request
+from ridgeline.pipeline.machine import drift_task
+from ridgeline.records import CountRequest
 from ridgeline.store import ResultsFolder
-from ridgeline.sweep.ledger import Holder, Ledger
-from ridgeline.sweep.run import LocalRun, Sweep
+from ridgeline.sweep.ledger import Holder, Ledger, ShardRecord
+from ridgeline.sweep.run import LocalRun, Sweep, open_sweep
 from ridgeline.sweep.status import read_status
-from ridgeline.sweep.tables import write_stage
+from ridgeline.sweep.tables import write_tables
 
 COMMAND = [sys.executable, "-m", "tests.sweep.quick_sweep"]
 CASES = 21  # of both stages together: batch 1 of each network is in both
@@ -44,8 +49,8 @@ def test_a_sweep_from_its_first_stage_to_its_last(tmp_path: Path) -> None:
     quick, full = read_status(ResultsFolder(tmp_path))
     assert (quick.total, quick.done, quick.failed, quick.is_finished) == (6, 6, 0, True)
     assert (full.total, full.done, full.failed, full.is_finished) == (18, 17, 1, True)
-    assert [failure.status for failure in full.failures] == ["out of memory"]
-    assert full.failures[0].settings["batch_size"] == 6
+    ((case, record),) = full.failures
+    assert (case.spec.batch_size, record.status) == (6, "out of memory")
     assert Counter(runs_of_cases(tmp_path).values()) == {1: CASES - 1}
     assert len(endings(sweep)) == CASES
     assert not list((sweep.ledger.path / "leases").iterdir())
@@ -75,8 +80,26 @@ def test_a_stage_that_fails_holds_back_the_next(tmp_path: Path) -> None:
     run = LocalRun(sweep=sweep, work=fail, in_process=True)  # type: ignore[arg-type]
     run.run()
 
-    assert run.stopped.startswith("6 of 6 cases of the stage quick failed")
+    assert sweep.stopped.startswith("6 of 6 cases of the stage quick failed")
     assert [(s.stage, s.failed) for s in sweep.status()] == [("quick", 6), ("full", 3)]
+
+
+@pytest.mark.parametrize(("restarts", "ended"), [("0", {}), ("2", {"timeout": 1})])
+def test_a_case_that_fits_into_no_job_is_not_begun_for_ever(
+    restarts: str, ended: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a job of Slurm whose time ends in its first case
+    monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
+    sweep = make_sweep(tmp_path)
+    sweep.save()
+
+    def last(task: object, send: object = None) -> None:
+        signal.raise_signal(signal.SIGUSR2)
+
+    with pytest.raises(KeyboardInterrupt):
+        LocalRun(sweep=sweep, work=last, in_process=True).run()  # type: ignore[arg-type]
+
+    assert Counter(endings(sweep).values()) == ended
 
 
 def test_the_same_case_in_another_sweep_is_taken_over(tmp_path: Path) -> None:
@@ -118,6 +141,38 @@ def test_two_shards_share_a_sweep_and_run_each_case_once(tmp_path: Path) -> None
     assert [process.wait() for process in both] == [0, 0]
 
     assert Counter(runs_of_cases(tmp_path).values()) == {1: CASES - 1}
+
+
+def test_the_time_to_go_is_told_by_stored_runs_and_counts(tmp_path: Path) -> None:
+    # given runs of lstm at 1 ms a sample, and counts of batch 1 and of batch 7, which was never run
+    results = run_sweep(tmp_path).results
+    for batch_size in (1, 7):
+        count_request(results, CountRequest(model="lstm", batch_size=batch_size, mode="train"))
+    matrix = {"name": "next", "models": "lstm", "backend": "cpu", "batch_size": 7}
+    sweep = open_sweep(matrix, results)
+
+    (guess,), (told,) = sweep.status(), sweep.status(with_stored=True)
+
+    assert (guess.is_guess, guess.remaining_s) == (True, 25.0)
+    assert not told.is_guess
+    steps = 10 + 100  # of 7 ms each, after 10 s in which the process starts
+    assert told.remaining_s == pytest.approx(10 + steps * 0.007, rel=0.02)
+
+
+def test_a_machine_that_became_slower_is_named(tmp_path: Path) -> None:
+    sweep = run_sweep(tmp_path)
+    sweep.ledger.record_shard(
+        ShardRecord(name="s", host="node7", stage="full", has_drifted=True, drift="9 % slower")
+    )
+
+    quick, full = read_status(ResultsFolder(tmp_path))
+
+    assert (quick.notes, full.notes) == ((), ("node7: 9 % slower",))
+    assert full.to_dict()["notes"] == ["node7: 9 % slower"]
+
+
+def test_without_a_passport_no_drift_is_looked_for(tmp_path: Path) -> None:
+    assert drift_task((tmp_path, "cpu", 0), lambda text: None) is None
 
 
 # ---------------------------------------------------------------- leases
@@ -190,18 +245,18 @@ def test_every_ending_of_a_case(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "resnet19" in reasons["resnet19"]["reason"]
     folder = results / "sweeps" / "study"
     tables = sorted(path.name for path in (folder / "full").rglob("*.csv"))
-    assert [name.partition("_")[2] for name in tables] == ["overall.csv"]
+    assert [name.partition("_")[2] for name in tables] == ["default_overall.csv"]
 
 
 def test_tables_of_a_stage_have_the_columns_of_the_views(tmp_path: Path) -> None:
     sweep = run_sweep(tmp_path)
 
-    written = write_stage(sweep.ledger, "quick", sweep.plans["quick"])
+    written = write_tables(sweep.ledger, {"quick": sweep.plans["quick"]})
 
     assert [path.relative_to(sweep.ledger.path).as_posix() for path in written] == [
-        "quick/lstm_a-processor/lstm_overall.csv",
-        "quick/yolo_a-processor/yolo_overall.csv",
-        "quick/resnet18-cifar_a-processor/resnet18-cifar_overall.csv",
+        "quick/lstm_default_a-processor/lstm_default_overall.csv",
+        "quick/yolo_default_a-processor/yolo_default_overall.csv",
+        "quick/resnet18-cifar_default_a-processor/resnet18-cifar_default_overall.csv",
     ]
     header, *rows = written[0].read_text().splitlines()
     assert header.startswith("model,algorithm,batch_size,input_size,mean,std,min,max,median")
@@ -226,6 +281,53 @@ def test_a_dry_run_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert not (tmp_path / "r").exists()
 
 
+def test_the_run_matrix_as_markdown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_sweep(tmp_path)
+
+    with pytest.raises(SystemExit):
+        main(["sweep", "study", "--stage", "quick", "--dry-run", "--markdown",
+              "--results", str(tmp_path)])  # fmt: skip
+
+    assert (
+        capsys.readouterr().out
+        == """\
+# study
+
+## quick
+
+6 cases, 6 done, 0 failed; about 0 s to go
+
+| model | batch_size | mode | backend | status |
+| --- | --- | --- | --- | --- |
+| lstm | 1 | train | cpu | done |
+| lstm | 64 | train | cpu | done |
+| yolo | 1 | train | cpu | done |
+| yolo | 64 | train | cpu | done |
+| resnet18_cifar | 1 | train | cpu | done |
+| resnet18_cifar | 64 | train | cpu | done |
+"""
+    )
+
+
+@pytest.mark.slow
+def test_a_dictionary_in_python_does_what_a_file_does(tmp_path: Path) -> None:
+    model = f"{networks.__file__}:good"
+    matrix = {"name": "mine", "models": [model], "backend": "cpu", "mode": "infer", "iters": 2,
+              "batch_size": [1, 2]}  # fmt: skip
+
+    (stage,) = ridgeline.sweep(matrix, results=tmp_path)
+
+    assert (stage.name, stage.total, stage.done) == ("mine", 2, 2)
+    assert (tmp_path / "metrics.csv").is_file()
+    assert len(list((tmp_path / "sweeps" / "mine" / "full").rglob("*_overall.csv"))) == 1
+    ids = {case.case_id for case in open_sweep(matrix, ResultsFolder(tmp_path)).plans["full"]}
+    file = tmp_path / "other.yaml"
+    file.write_text(json.dumps(matrix))
+    assert {case.case_id for case in open_sweep(file, ResultsFolder(tmp_path)).plans["full"]} == ids
+    with pytest.raises(RidgelineError, match="the matrix: batch_size: 0 is no whole number"):
+        ridgeline.sweep(matrix | {"batch_size": 0}, results=tmp_path)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -235,6 +337,7 @@ def test_a_dry_run_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["sweep", "laptop-cpu", "--stage", "x"], "has no stage 'x'"),
         (["sweep", "--copy", "x"], "no ready matrix is called 'x'"),
         (["sweep", "laptop-cpu", "--executor", "pbs"], "pbs"),
+        (["sweep", "laptop-cpu", "--markdown"], "--markdown shows a plan"),
         (["status"], "there is no sweep in"),
         (["status", "x"], "there is no sweep 'x'"),
     ],

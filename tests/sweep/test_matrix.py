@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.sweep.matrix import Matrix, SlurmOptions, matrix_from_dict, parse_matrix
+from ridgeline.sweep.matrix import (
+    DIMENSIONS,
+    Matrix,
+    SlurmOptions,
+    matrix_from_dict,
+    parse_matrix,
+)
 from ridgeline.sweep.plan import plan_stage
 from ridgeline.sweep.run import list_ready, read_ready
 
@@ -73,7 +81,7 @@ include: [{models: resnet50, precision: amp}]
 @pytest.mark.parametrize(
     ("text", "problem", "hint"),
     [
-        ("", "line 1: the file is empty", "models"),
+        ("", "line 1: the matrix is empty", "models"),
         ("[1, 2]", "line 1: this is no mapping", "models"),
         ("models: [a\nbatch_size: 1", "not valid YAML", "check the line"),
         ("models: a\nbatchsize: 1", "line 2: unknown key 'batchsize'", "did you mean batch_size"),
@@ -97,7 +105,7 @@ include: [{models: resnet50, precision: amp}]
         ("models: a\nexclude: 3", "line 2: exclude is no list", "exclude: [{models"),
         ("models: a\nexclude: [{models: a}]", "line 1: the stage full has no case left", "loosen"),
         ("models: a\nslurm: {gpu: 1}", "line 2: unknown key 'gpu'", "did you mean gpus"),
-        ("models: a\nslurm: {cpus: many}", "line 2: slurm.cpus: 'many'", "whole number"),
+        ("models: a\nslurm: {cpus: many}", "line 2: cpus: 'many'", "docs/sweep"),
         ("models: a\nname: ../b", "line 2: '../b' cannot be a sweep's name", "letters"),
         ("models: a\nbatch_size: '1:5000000'", "line 2: batch_size: the range", "[1, 8, 32]"),
     ],
@@ -125,7 +133,7 @@ def test_a_combination_that_cannot_be_is_named(text: str, problem: str) -> None:
         plan_stage(read(text).stages[0])
 
     assert problem in caught.value.problem
-    assert "the stage full has a combination" in caught.value.problem
+    assert "study.yaml, line 1: the stage full has a combination" in caught.value.problem
     assert "exclude" in caught.value.hint
 
 
@@ -138,6 +146,36 @@ def test_a_dictionary_is_the_same_matrix() -> None:
     assert matrix.stages[0].values == {"models": ("resnet50",), "batch_size": (1, 2, 3)}
 
 
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ({"models": "a", "batch_size": "x"}, "the matrix: batch_size: 'x' is no whole number"),
+        ({"models": "a", "stages": {"quick": {"size": 1}}},
+         "the matrix, stages.quick: unknown key 'size'"),
+        ({"models": "a", "promote": [1]}, "the matrix: promote: [1] is not known"),
+        ({"models": "a", "slurm": {"cpus": "x"}}, "the matrix, slurm: cpus: 'x' is not possible"),
+        ({}, "the matrix: the matrix is empty"),
+    ],
+)  # fmt: skip
+def test_a_wrong_dictionary_is_one_error_with_its_key(
+    content: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(RidgelineError) as caught:
+        matrix_from_dict(content, name="mine")
+
+    assert caught.value.problem.startswith(problem)
+
+
+def test_the_algorithms_of_the_ready_matrix_can_be_turned_on() -> None:
+    if "algorithm" not in DIMENSIONS:
+        pytest.skip("run has no setting `algorithm`")
+    text = read_ready("input-sizes").replace("# algorithm:", "algorithm:")
+    matrix = parse_matrix(text, name="input-sizes", file="input-sizes")
+
+    assert len(matrix.stages[0].values["algorithm"]) == 9
+    assert len(plan_stage(matrix.stages[0])) == 6 * 9
+
+
 @pytest.mark.parametrize("name", list_ready())
 def test_ready_matrices_can_be_planned(name: str) -> None:
     matrix = parse_matrix(read_ready(name), name=name, file=name)
@@ -148,6 +186,7 @@ def test_ready_matrices_can_be_planned(name: str) -> None:
         sizes
         == {
             "batch-sizes": {"full": 5 * 2 * 7},
+            "conv-algorithms": {"sanity": 54, "quick": 54 * 10, "full": 54 * 100},
             "cuda-counters": {"full": 3 * 2 * 2},
             "cuda-training": {"full": 3 * (3 * 4 + 4)},
             "input-sizes": {"sanity": 6, "quick": 6 * 10, "full": 6 * 100},

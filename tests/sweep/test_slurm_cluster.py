@@ -103,6 +103,10 @@ def test_stages_of_arrays_follow_each_other(user: User) -> None:
     assert Counter(user.runs().values()) == {1: 5}
     shards = [json.loads(p.read_text()) for p in user.folder.rglob("shards/*.json")]
     assert {shard["job"].partition("_")[2] for shard in shards} == {"0", "1", "2"}
+    user.wait_empty()
+    (folder,) = user.folder.glob("results/sweeps/study/full/*good_default_*")
+    (output,) = folder.glob("ridgeline-study-full-*_0.out")  # beside the tables
+    assert "batch 2, infer, fp32" in output.read_text()
 
 
 def test_a_worker_that_dies_hard_is_replaced(user: User) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from ridgeline.errors import RidgelineError
+from ridgeline.store import ResultsFolder
 from ridgeline.sweep.matrix import SlurmOptions
+from ridgeline.sweep.run import SlurmRun, open_sweep
 from ridgeline.sweep.slurm import (
     Partition,
     Slurm,
@@ -164,3 +166,27 @@ def test_reasons_that_never_end_say_what_to_do() -> None:
     assert "lower slurm.time" in describe_reason("PartitionTimeLimit")
     assert describe_reason("Priority") == "Priority: others are before it"
     assert describe_reason("SomethingNew") == "SomethingNew"
+
+
+def test_where_a_job_needs_a_gpu_the_job_that_starts_the_next_stage_takes_one(
+    tmp_path: Path,
+) -> None:
+    # given a cluster that refuses jobs without a GPU
+    sent: list[str] = []
+
+    def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        if command[0] != "sbatch":
+            return subprocess.CompletedProcess(command, 0, "", "")
+        script = Path(command[-1]).read_text()
+        is_fine = "#SBATCH --gpus=1" in script
+        sent.append(f"{Path(command[-1]).name}: {is_fine}")
+        return subprocess.CompletedProcess(command, 0 if is_fine else 1, "7\n", "GPUs are needed")
+
+    matrix = {"name": "study", "models": "lstm", "slurm": {"gpus": 1},
+              "stages": {"quick": {"batch_size": 1}, "full": {"batch_size": 2}}}  # fmt: skip
+    sweep = open_sweep(matrix, ResultsFolder(tmp_path))
+    sweep.save()
+
+    SlurmRun(sweep=sweep, slurm=Slurm(run=run, has=lambda program: True)).run()
+
+    assert sent == ["quick.sh: True", "quick-next.sh: False", "quick-next.sh: True"]

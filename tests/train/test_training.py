@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.measure.fakes import recorded
+from tests.measure.fakes import marked_gpu
 from tests.train.small_training import net_file, settings, trainer, what_differs
 
 from ridgeline.errors import RidgelineError
@@ -139,7 +139,7 @@ def test_usual_warmup(total_steps: int, warmup_steps: int) -> None:
 def test_resnet18_learns(tmp_path: Path) -> None:
     # given 160 small images of ten classes
     wanted = TrainSettings(
-        model="resnet18", data="synthetic", train_images=160, test_images=50, epochs=5,
+        model="resnet18_cifar", data="synthetic", train_images=160, test_images=50, epochs=5,
         batch_size=8, lr=0.01, augment=False, channels_last=True,
     )  # fmt: skip
     # when the real network is trained for 100 steps
@@ -240,7 +240,7 @@ def resumed(wanted: TrainSettings, files: CheckpointFolder, *, stop_after: int) 
     "change",
     [
         {}, {"augment": False}, {"channels_last": True}, {"momentum": 0.0},
-        {"model": "resnet18", "epochs": 2, "train_images": 32, "test_images": 10},
+        {"model": "resnet18_cifar", "epochs": 2, "train_images": 32, "test_images": 10},
     ],
     ids=str,
 )  # fmt: skip
@@ -291,17 +291,18 @@ def test_a_checkpoint_of_another_network(net: str, files: CheckpointFolder) -> N
 # ---------------------------------------------------------------- one step
 
 
-def test_all_of_one_step_is_inside_the_mark(net: str) -> None:
+def test_all_of_one_step_is_inside_the_mark(net: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # given a training that writes down what it does
     log: list[str] = []
     training = trainer(settings(net))
+    training.backend = marked_gpu(monkeypatch, log)
     training.model.register_forward_hook(lambda *_: log.append("forward"))
     first = training.model.features[0].weight
     first.register_post_accumulate_grad_hook(lambda *_: log.append("backward"))
     training.optimizer.register_step_post_hook(lambda *_: log.append("optimizer"))
     step = ["forward", "backward", "optimizer"]
     # when the second step after six others is to be marked; an epoch has five
-    found = profile_one_step(training, recorded(log), warmup_iters=6, profile_iter=2)
+    found = profile_one_step(training, warmup_iters=6, profile_iter=2)
     # then seven steps are outside, and one whole step is inside
     assert log == [
         *step * 7,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,7 @@ from torch import Tensor, nn
 from ridgeline.errors import RidgelineError
 from ridgeline.workloads import Inputs, data
 from ridgeline.workloads.cifar10 import Images
-from ridgeline.workloads.data import (
-    Source,
-    TokenWindows,
-    find_image_folder,
-    find_tokens,
-    open_data,
-    read_tokens,
-)
+from ridgeline.workloads.data import Source, open_data
 
 LABELS = torch.tensor([0, 1])
 PICTURES = Inputs(args=(torch.rand(2, 3, 8, 6), "kept"), targets=LABELS)
@@ -130,13 +124,12 @@ def test_images_of_a_hugging_face_model(photos: Path) -> None:
 
 
 def test_classes_below_train(photos: Path, tmp_path: Path) -> None:
-    picture(tmp_path / "set" / "train" / "one" / "a.JPG", 1)
-    picture(tmp_path / "set" / "val" / "one" / "a.jpg", 1)
-
-    assert find_image_folder(tmp_path / "set") == tmp_path / "set" / "train"
-    assert find_image_folder(photos) == photos
-    assert find_image_folder(photos / "cat") is None  # images, and no classes
-    assert find_image_folder(photos / "cat" / "a.png") is None
+    picture(tmp_path / "set" / "train" / "one" / "a.JPG", 255)
+    picture(tmp_path / "set" / "val" / "one" / "a.jpg", 0)
+    (batch,) = batches(opened(tmp_path / "set", PICTURES, 1), 1)
+    assert float(batch.args[0][0, 0].mean()) > 2  # that of train is red
+    # images, and no classes
+    assert refused(photos / "cat", PICTURES)[0].startswith("no data of a known kind")
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -160,24 +153,22 @@ def test_a_class_without_images(photos: Path) -> None:
     assert hint == "every folder in it is a class and has images; remove those that have none"
 
 
+OTHER = "images with a label each, and this model learns something else"
+
+
+def images(*shape: int, targets: Tensor | None = None) -> Inputs:
+    return Inputs(args=(torch.rand(shape),), targets=targets)
+
+
 @pytest.mark.parametrize(
     ("template", "what"),
     [
         (WORDS, "images, and this model takes none"),
-        (Inputs(args=(torch.rand(2, 3),)), "images, and this model takes none"),
+        (images(2, 3), "images, and this model takes none"),
         (Inputs(), "images, and this model takes none"),
-        (
-            Inputs(args=(torch.rand(2, 1, 8, 8),)),
-            "images of 3 channels, and this model takes 1",
-        ),
-        (
-            Inputs(args=(torch.rand(2, 3, 8, 8),), targets=torch.rand(2)),
-            "images with a label each, and this model learns something else",
-        ),
-        (
-            Inputs(args=(torch.rand(2, 3, 8, 8),), targets=torch.zeros(2, 8, 8).long()),
-            "images with a label each, and this model learns something else",
-        ),
+        (images(2, 1, 8, 8), "images of 3 channels, and this model takes 1"),
+        (images(2, 3, 8, 8, targets=torch.rand(2)), OTHER),
+        (images(2, 3, 8, 8, targets=torch.zeros(2, 8, 8).long()), OTHER),
     ],
 )
 def test_a_model_that_images_do_not_fit(photos: Path, template: Inputs, what: str) -> None:
@@ -188,30 +179,27 @@ def test_a_model_that_images_do_not_fit(photos: Path, template: Inputs, what: st
 
 
 def test_cifar10(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bright = torch.full((4, 3, 32, 32), 255, dtype=torch.uint8)
+    labels = torch.tensor([3, 1, 4, 1])
+    stored = Images(name="cifar10", train_images=bright, train_labels=labels,
+                    test_images=bright[:1], test_labels=labels[:1])  # fmt: skip
     asked: list[Any] = []
-    made = Images(
-        name="cifar10",
-        train_images=torch.full((4, 3, 32, 32), 255, dtype=torch.uint8),
-        train_labels=torch.tensor([3, 1, 4, 1]),
-        test_images=torch.zeros(1, 3, 32, 32, dtype=torch.uint8),
-        test_labels=torch.tensor([0]),
-    )
 
     def load(path: Path, *, download: bool) -> Images:
         asked.append((path, download))
-        return made
+        return stored
 
     monkeypatch.setattr(data, "find_cifar10", lambda path: path)
     monkeypatch.setattr(data, "load_cifar10", load)
 
-    source = opened(tmp_path, PICTURES)
+    source = opened(tmp_path, PICTURES, 4)
 
     assert source.kind == "cifar10"
-    first, second = batches(source, 2)
-    assert first.args[0].shape == (2, 3, 8, 6)
-    assert torch.allclose(first.args[0][:, 0], torch.tensor((1 - 0.485) / 0.229))
-    labels = torch.cat([first.targets, second.targets])  # type: ignore[list-item]
-    assert sorted(labels.tolist()) == [1, 1, 3, 4]
+    (batch,) = batches(source, 1)
+    assert batch.args[0].shape == (4, 3, 8, 6)
+    assert torch.allclose(batch.args[0][:, 0], torch.tensor((1 - 0.485) / 0.229))
+    assert isinstance(batch.targets, Tensor)
+    assert sorted(batch.targets.tolist()) == [1, 1, 3, 4]
     assert asked == [(tmp_path, False)]  # nothing is downloaded
 
 
@@ -283,28 +271,28 @@ def test_a_batch_larger_than_the_data(photos: Path) -> None:
     )
 
 
-def test_more_classes_than_the_model_has_are_refused(tmp_path: Path) -> None:
-    # given three classes, and a model that tells two apart
-    for name in "abc":
-        picture(tmp_path / name / "1.png", 0)
-    source = opened(tmp_path, PICTURES)
-    with pytest.raises(RidgelineError) as caught:
-        source.check_fits(nn.Sequential(nn.Conv2d(3, 16, 3), nn.Linear(16, 2), nn.Softmax(1)))
-    assert str(caught.value) == (
-        "the data has 3 classes, and the model tells 2 apart\n"
-        "  hint: use a model for 3 classes, or data that has fewer"
-    )
-    source.check_fits(nn.Linear(16, 3))  # just enough
-    source.check_fits(nn.ReLU())  # nothing is known: nothing is refused
+def head(outputs: int) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 16, 3), nn.Linear(16, outputs), nn.Softmax(1))
 
 
-def test_more_tokens_than_the_vocabulary_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_bytes(bytes([1, 2, 200] * 10))
-    source = opened(tmp_path, WORDS)
-    assert source.ids == 201
-    with pytest.raises(RidgelineError, match="the data has 201 tokens, and the model tells 200"):
-        source.check_fits(nn.Embedding(200, 8))
-    source.check_fits(nn.Embedding(201, 8))
+@pytest.mark.parametrize(
+    ("name", "template", "small", "large", "what"),
+    [
+        ("dog", PICTURES, head(1), head(2), "2 classes, and the model tells 1 apart"),
+        ("dog", PICTURES, head(1), nn.ReLU(), "2 classes, and the model tells 1 apart"),
+        ("", WORDS, nn.Embedding(200, 8), nn.Embedding(201, 8),
+         "201 tokens, and the model tells 200 apart"),
+    ],
+)  # fmt: skip
+def test_more_than_the_model_tells_apart_is_refused(
+    photos: Path, name: str, template: Inputs, small: nn.Module, large: nn.Module, what: str
+) -> None:
+    text = photos / "a.txt"
+    text.write_bytes(bytes([1, 2, 200] * 10))
+    source = opened(photos if name else text, template)
+    with pytest.raises(RidgelineError, match=f"the data has {what}"):
+        source.check_fits(small)
+    source.check_fits(large)  # just enough, or nothing is known
 
 
 def saved(file: Path, tokens: list[int]) -> Path:
@@ -319,51 +307,31 @@ def saved(file: Path, tokens: list[int]) -> Path:
 
 
 @pytest.mark.parametrize("ending", [".bin", ".npy", ".txt"])
-def test_tokens_of_every_kind(tmp_path: Path, ending: str) -> None:
-    assert list(read_tokens(saved(tmp_path / f"a{ending}", [7, 200, 1, 3]))) == [7, 200, 1, 3]
+def test_windows_follow_one_another_file_by_file(tmp_path: Path, ending: str) -> None:
+    saved(tmp_path / f"1{ending}", [0, 1, 2, 3, 4, 5, 6])  # two windows of three, and the next
+    saved(tmp_path / f"2{ending}", [10, 11, 12])  # too short: there is no token that follows
+    saved(tmp_path / f"3{ending}", [20, 21, 22, 23, 24])
+
+    (batch,) = batches(opened(tmp_path, WORDS, 3), 1)
+
+    assert isinstance(batch.targets, Tensor)
+    found = zip(batch.args[0].tolist(), batch.targets.tolist(), strict=True)
+    assert sorted(found) == [
+        ([0, 1, 2], [1, 2, 3]), ([3, 4, 5], [4, 5, 6]), ([20, 21, 22], [21, 22, 23])
+    ]  # fmt: skip
 
 
-def test_windows_follow_one_another_file_by_file(tmp_path: Path) -> None:
-    one = saved(tmp_path / "1.bin", [0, 1, 2, 3, 4, 5, 6])  # two windows of three, and the next
-    two = saved(tmp_path / "2.bin", [10, 11, 12])  # too short: there is no token that follows
-    three = saved(tmp_path / "3.bin", [20, 21, 22, 23, 24])
-
-    windows = TokenWindows([one, two, three], 3)
-
-    assert len(windows) == 3
-    found = [windows[number] for number in range(3)]
-    assert [(ids.tolist(), following.tolist()) for ids, following in found] == [
-        ([0, 1, 2], [1, 2, 3]),
-        ([3, 4, 5], [4, 5, 6]),
-        ([20, 21, 22], [21, 22, 23]),
-    ]
-    with pytest.raises(IndexError):
-        windows[3]
+def test_a_folder_of_several_kinds_is_of_one(tmp_path: Path) -> None:
+    saved(tmp_path / "b.bin", [7, 8, 9, 10])
+    saved(tmp_path / "notes.txt", [1, 2, 3, 4])
+    (batch,) = batches(opened(tmp_path, WORDS, 1), 1)
+    assert batch.args[0].tolist() == [[7, 8, 9]]
 
 
-@pytest.mark.parametrize(
-    ("names", "found"),
-    [
-        (["b.bin", "a.bin", "notes.txt", "c.npy"], ["a.bin", "b.bin"]),  # one kind only
-        (["c.npy", "notes.txt"], ["c.npy"]),
-        (["notes.txt"], ["notes.txt"]),
-        (["README.md"], []),
-        ([], []),
-    ],
-)
-def test_what_is_in_a_folder(tmp_path: Path, names: list[str], found: list[str]) -> None:
-    for name in names:
-        (tmp_path / name).touch()
-
-    assert [file.name for file in find_tokens(tmp_path)] == found
-
-
-@pytest.mark.parametrize("array", [np.zeros((2, 3), dtype=np.int64), np.zeros(4), np.int64(3)])
-def test_an_array_that_is_no_row_of_tokens(tmp_path: Path, array: Any) -> None:
-    np.save(tmp_path / "a.npy", array)
-
-    with pytest.raises(RidgelineError, match=r"cannot read tokens .*: it holds \S+ of shape \("):
-        read_tokens(tmp_path / "a.npy")
+def stored(array: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=True)
+    return buffer.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -374,24 +342,14 @@ def test_an_array_that_is_no_row_of_tokens(tmp_path: Path, array: Any) -> None:
         ("empty.txt", b""),
         ("empty.npy", b""),
         ("other.npy", b"not an array"),
+        ("table.npy", stored(np.zeros((2, 3), dtype=np.int64))),
+        ("floats.npy", stored(np.zeros(4))),
+        ("objects.npy", stored(np.array([{"a": 1}], dtype=object))),  # is not unpickled
     ],
 )
 def test_a_file_that_cannot_be_read(tmp_path: Path, name: str, content: bytes) -> None:
     file = tmp_path / name
     file.write_bytes(content)
-
-    with pytest.raises(RidgelineError) as caught:
-        read_tokens(file)
-
-    assert caught.value.problem.startswith(f"cannot read tokens from {file}: ")
-    assert caught.value.hint == (
-        "a .bin file holds 16-bit numbers, a .npy file a row of whole numbers"
-    )
-
-
-def test_an_array_of_objects_is_not_unpickled(tmp_path: Path) -> None:
-    file = tmp_path / "a.npy"
-    np.save(file, np.array([{"a": 1}], dtype=object), allow_pickle=True)
-
-    with pytest.raises(RidgelineError, match="cannot read tokens from"):
-        read_tokens(file)
+    problem, hint = refused(file, WORDS)
+    assert problem.startswith(f"cannot read tokens from {file}: ")
+    assert hint == "a .bin file holds 16-bit numbers, a .npy file a row of whole numbers"

@@ -87,90 +87,40 @@ def test_a_module_and_a_neighbour(here: Path) -> None:
     assert (module.weight.shape, module.weight.device.type) == ((5, 4), "meta")
 
 
-MEND = "hint: fix the file, or try it alone with python; `--debug` shows the whole traceback"
-
-
 @pytest.mark.parametrize(
     ("content", "model", "asked", "text"),
     [
-        (
-            "x = 1\nno_such_name\n",
-            "net.py",
-            {},
-            f"net.py:2: NameError: name 'no_such_name' is not defined\n  {MEND}",
-        ),
-        (
-            "def f(:\n",
-            "net.py",
-            {},
-            f"net.py:1: SyntaxError: invalid syntax (net.py, line 1)\n  {MEND}",
-        ),
-        ("import sys\nsys.exit(3)\n", "net.py", {}, f"net.py:2: SystemExit: 3\n  {MEND}"),
-        (
-            "def make():\n    return 1 / 0\n",
-            "net.py:make",
-            {"build": True},
-            f"net.py:2: ZeroDivisionError: division by zero\n  {MEND}",
-        ),
-        (
-            "def make():\n    return 3\n",
-            "net.py:make",
-            {"build": True},
-            "net.py:make returned int, not a torch.nn.Module\n"
-            "  hint: name a function that returns the network, or the network's class",
-        ),
-        (
-            NET,
-            "net.py:Nett",
-            {},
-            "unknown factory in net.py: 'Nett'\n  hint: did you mean Net? it has Net",
-        ),
-        (
-            NET + "class Other(Net):\n    pass\n",
-            "net.py",
-            {},
-            "net.py has 2 models to choose from\n  hint: say which: net.py:Net or net.py:Other",
-        ),
-        (
-            "x = 1\n",
-            "net.py",
-            {},
-            "net.py has no function or class that could make a model\n  hint: define one, "
-            "`def model(): return MyNetwork()`, or a subclass of torch.nn.Module",
-        ),
-        (
-            NET,
-            "net.py:Net",
-            {"config": {"widht": "16"}, "build": True},
-            "unknown --config key of net.py:Net 'widht'\n  hint: did you mean width? it has width",
-        ),
-        (
-            TOKENS,
-            "net.py:small",
-            {"input_size": (3,)},
-            "inputs() in net.py takes no input_size\n"
-            "  hint: give it that parameter: def inputs(batch_size, input_size=...)",
-        ),
+        ("x = 1\nno_such_name\n", "net.py", {},
+         "net.py:2: NameError: name 'no_such_name' is not defined"),
+        ("def f(:\n", "net.py", {}, "net.py:1: SyntaxError: invalid syntax (net.py, line 1)"),
+        ("import sys\nsys.exit(3)\n", "net.py", {}, "net.py:2: SystemExit: 3"),
+        ("def make():\n    return 1 / 0\n", "net.py:make", {"build": True},
+         "net.py:2: ZeroDivisionError: division by zero"),
+        ("def make():\n    return 3\n", "net.py:make", {"build": True},
+         "net.py:make returned int, not a torch.nn.Module"),
+        (NET, "net.py:Nett", {}, "unknown factory in net.py: 'Nett'"),
+        (NET + "class Other(Net):\n    pass\n", "net.py", {},
+         "net.py has 2 models to choose from"),
+        ("x = 1\n", "net.py", {},
+         "net.py has no function or class that could make a model"),
+        (NET, "net.py:Net", {"config": {"widht": "16"}, "build": True},
+         "unknown --config key of net.py:Net 'widht'"),
+        (TOKENS, "net.py:small", {"input_size": (3,)}, "inputs() in net.py takes no input_size"),
+        (NET, "net.py:Net", {"input_size": None},
+         "net.py:Net: the shape of the input is not known"),
+        (None, "net.py:Net", {}, "no such file: net.py"),
     ],
-)
+)  # fmt: skip
 def test_wrong_files(
-    here: Path, content: str, model: str, asked: dict[str, Any], text: str
+    here: Path, content: str | None, model: str, asked: dict[str, Any], text: str
 ) -> None:
-    (here / "net.py").write_text(content)
+    if content is not None:
+        (here / "net.py").write_text(content)
     sizes = {} if content == TOKENS else {"input_size": (4,)}
-    assert error_text(model, **{**sizes, **asked}) == text
+    assert error_text(model, **{**sizes, **asked}).startswith(f"{text}\n  hint: ")
 
 
-def test_a_file_without_inputs_needs_a_size(here: Path) -> None:
-    (here / "net.py").write_text(NET)
-    assert error_text("net.py:Net") == (
-        "net.py:Net: the shape of the input is not known\n"
-        "  hint: give it, --input-size 3x224x224 for a float tensor of batch x 3 x 224 x 224, "
-        "or define inputs(batch_size) in the file: it returns a tensor, a tuple or a dict"
-    )
-
-
-def test_no_such_file(here: Path) -> None:
-    assert error_text("net.py:Net") == (
-        "no such file: net.py\n  hint: give the path of a Python file"
-    )
+def test_hints_name_the_choices(here: Path) -> None:
+    (here / "net.py").write_text(NET + "class Other(Net):\n    pass\n")
+    assert error_text("net.py").endswith("hint: say which: net.py:Net or net.py:Other")
+    assert error_text("net.py:Nett").endswith("hint: did you mean Net? it has Net, Other")

@@ -8,16 +8,7 @@ from tests.workloads.running import error_text, params, run_on_meta, train_on_me
 from torch import Tensor
 
 from ridgeline.workloads.workload import Inputs
-from ridgeline.workloads.yolo import (
-    BINS,
-    Objects,
-    Predictions,
-    Yolo,
-    claimed_cells,
-    corners,
-    overlap,
-    yolo_loss,
-)
+from ridgeline.workloads.yolo import Objects, Predictions, Yolo, yolo_loss
 
 LSTM_LAYER = 4 * (650 * 650 + 650 * 650 + 650 + 650)
 
@@ -103,26 +94,6 @@ def test_lstm_is_configured() -> None:
 )
 def test_wrong_wishes(model: str, asked: dict[str, Any], text: str) -> None:
     assert error_text(model, **asked) == text
-
-
-def test_a_distribution_of_distances_is_a_box() -> None:
-    distances = torch.full((1, 4, BINS), -100.0)
-    for side, bin_ in enumerate([1, 2, 3, 0]):  # left, top, right, bottom, in strides of 8
-        distances[0, side, bin_] = 100.0
-    box = corners(distances.flatten(1), torch.tensor([[20.0, 20.0]]), torch.tensor([[8.0]]))
-    assert box.tolist() == [[12.0, 4.0, 44.0, 20.0]]
-
-
-def test_overlap_by_hand() -> None:
-    a = torch.tensor([[0.0, 0.0, 2.0, 2.0], [0.0, 0.0, 1.0, 1.0]])
-    b = torch.tensor([[1.0, 0.0, 3.0, 2.0], [5.0, 5.0, 6.0, 6.0]])
-    assert overlap(a, b).tolist() == pytest.approx([1 / 3, 0.0])
-
-
-def test_an_object_claims_the_cells_around_its_middle() -> None:
-    points = torch.tensor([[float(x), 0.0] for x in range(100)])
-    cells = claimed_cells(points, torch.tensor([[[40.0, -1.0, 61.0, 1.0]]]))
-    assert sorted(cells[0].tolist()) == list(range(46, 56))
 
 
 def test_yolo_learns_one_picture() -> None:

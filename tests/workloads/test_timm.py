@@ -42,5 +42,5 @@ def test_two_heads_count_alike() -> None:
 def test_unknown() -> None:
     assert error_text("timm:resnet5000") == (
         "unknown timm model 'resnet5000'\n  hint: did you mean resnet50, resnet50t or resnet50s? "
-        "`ridgeline count --list 'timm:*PATTERN*'` lists the models"
+        "`ridgeline count --list PATTERN` lists the models"
     )

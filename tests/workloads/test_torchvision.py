@@ -64,31 +64,21 @@ def test_optical_flow_trains() -> None:
     assert train_on_meta(made, batch_size=1).shape == ()
 
 
-@pytest.mark.parametrize(
-    ("name", "terms"),
-    [
-        (
-            "maskrcnn_resnet50_fpn",
-            {"loss_box_reg", "loss_classifier", "loss_mask", "loss_objectness", "loss_rpn_box_reg"},
-        ),
-        (
-            "keypointrcnn_resnet50_fpn",
-            {
-                "loss_box_reg",
-                "loss_classifier",
-                "loss_keypoint",
-                "loss_objectness",
-                "loss_rpn_box_reg",
-            },
-        ),
-        ("fcos_resnet50_fpn", {"bbox_ctrness", "bbox_regression", "classification"}),
-    ],
-)
-def test_detectors_train_on_valid_objects(name: str, terms: set[str]) -> None:
+DETECTORS = {
+    "maskrcnn_resnet50_fpn": "loss_box_reg loss_classifier loss_mask loss_objectness"
+    " loss_rpn_box_reg",
+    "keypointrcnn_resnet50_fpn": "loss_box_reg loss_classifier loss_keypoint loss_objectness"
+    " loss_rpn_box_reg",
+    "fcos_resnet50_fpn": "bbox_ctrness bbox_regression classification",
+}
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_detectors_train_on_valid_objects(name: str) -> None:
     made = workload(name, mode="train", input_size=(64,))
     inputs = made.inputs(1)
     output = made.build()(*inputs.args)
-    assert set(output) == terms
+    assert sorted(output) == DETECTORS[name].split()
     assert made.loss is not None
     assert torch.isfinite(made.loss(output, inputs))
 
@@ -106,28 +96,13 @@ def test_integers_are_real_wherever_the_model_is() -> None:
 @pytest.mark.parametrize(
     ("name", "asked", "text"),
     [
-        (
-            "vit_b_16",
-            {"input_size": (224, 256)},
-            "input size 224x256 does not fit vit_b_16\n  hint: it takes square images whose side "
-            "is a multiple of its patch: 224",
-        ),
-        (
-            "mvit_v1_b",
-            {"input_size": (128,)},
-            "input size 16x128x128 does not fit mvit_v1_b\n"
-            "  hint: torchvision builds it for clips of 16x224x224 only",
-        ),
-        (
-            "vit_b_16",
-            {"input_size": (225,), "build": True},
-            "torchvision cannot build vit_b_16: AssertionError: Input shape indivisible by patch "
-            "size!\n  hint: check --config and --input-size; `--debug` shows where it happened",
-        ),
+        ("vit_b_16", {"input_size": (224, 256)}, "it takes square images whose side is a multiple"),
+        ("mvit_v1_b", {"input_size": (128,)}, "builds it for clips of 16x224x224 only"),
+        ("vit_b_16", {"input_size": (225,), "build": True}, "Input shape indivisible by patch"),
     ],
 )
 def test_sizes_that_do_not_fit(name: str, asked: dict[str, Any], text: str) -> None:
-    assert error_text(name, **asked) == text
+    assert text in error_text(name, **asked)
 
 
 def even(*classes: int) -> Tensor:

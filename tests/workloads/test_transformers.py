@@ -1,7 +1,6 @@
 """transformers by type: configuration, head, inputs and loss, all without weights."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +8,6 @@ import pytest
 import torch
 from tests.workloads.running import error_text, params, run_on_meta, train_on_meta, workload
 from torch import Tensor
-
-LLAMA_70B = {
-    "hidden_size": "8192",
-    "num_hidden_layers": "80",
-    "num_attention_heads": "64",
-    "num_key_value_heads": "8",
-    "intermediate_size": "28672",
-    "vocab_size": "128256",
-}
-
 
 PARTS = ("text", "vision")
 
@@ -57,15 +46,6 @@ def test_heads_and_inputs(
     made = workload(f"transformers:{model_type}")
     assert made.describe["class"] == class_name
     assert shapes(made.inputs(2).kwargs) == fed
-
-
-def test_llama_70b_builds_at_once() -> None:
-    made = workload("transformers:llama", config=LLAMA_70B, seq_len=2048)  # imports the library
-    start_s = time.perf_counter()
-    with torch.device("meta"):
-        module = made.build()
-    assert sum(p.numel() for p in module.parameters()) == 70_553_706_496
-    assert time.perf_counter() - start_s < 3
 
 
 @pytest.mark.parametrize("model_type", ["bert", "t5", "vit", "clip", "convnext", "segformer"])
@@ -149,22 +129,21 @@ def test_a_config_file_says_type_and_class(config_file: str) -> None:
     assert params("transformers:llama", config=changed) == 10 * 8 + 3 * layer + 8
 
 
-def test_a_config_file_that_is_not_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (None, "cannot read a.json: No such file or directory"),
+        ("[]", "cannot read a.json: it does not hold a JSON object"),
+        ("{}", "a.json has no model_type"),
+    ],
+)
+def test_a_config_file_that_is_not_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None, text: str
+) -> None:
     monkeypatch.chdir(tmp_path)
-    assert error_text("transformers:none.json") == (
-        "cannot read none.json: No such file or directory\n"
-        "  hint: give the path of a config.json as transformers writes it"
-    )
-    Path("list.json").write_text("[]")
-    assert error_text("transformers:list.json") == (
-        "cannot read list.json: it does not hold a JSON object\n"
-        "  hint: give the path of a config.json as transformers writes it"
-    )
-    Path("bare.json").write_text("{}")
-    assert error_text("transformers:bare.json") == (
-        'bare.json has no model_type\n  hint: add one, "model_type": "llama", '
-        "or write transformers:TYPE --config FILE"
-    )
+    if content is not None:
+        Path("a.json").write_text(content)
+    assert error_text("transformers:a.json").splitlines()[0] == text
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ import pytest
 import torch
 from tests.workloads.running import error_text, run_on_meta, workload
 
+from ridgeline.workloads.listing import models_of
+
 FAKE = """
 from torch import nn
 class YOLO:
@@ -27,20 +29,14 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     for stem in ("yolov8", "yolov8-seg", "rtdetr-l"):
         (package / "cfg" / "models" / "v8" / f"{stem}.yaml").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    from ridgeline.workloads import from_ultralytics
-
-    from_ultralytics.names.cache_clear()
     yield
-    from_ultralytics.names.cache_clear()
     sys.modules.pop("ultralytics", None)
 
 
 @pytest.mark.usefixtures("installed")
 def test_names_are_the_descriptions_in_every_scale() -> None:
-    from ridgeline.workloads import from_ultralytics
-
     scales = "lmnsx"
-    assert from_ultralytics.names() == [
+    assert list(models_of("ultralytics")) == [
         "rtdetr-l",
         *[name for s in scales for name in (f"yolov8{s}", f"yolov8{s}-seg")],
     ]
@@ -57,5 +53,5 @@ def test_it_is_built_with_values_and_moved() -> None:
 def test_unknown() -> None:
     assert error_text("ultralytics:yolov8t") == (
         "unknown ultralytics model 'yolov8t'\n  hint: did you mean yolov8x, yolov8s or yolov8n? "
-        "`ridgeline count --list 'ultralytics:*'` lists the models"
+        "`ridgeline count --list PATTERN` lists the models"
     )

@@ -13,6 +13,7 @@ kernels has a row per launch, in the order of execution:
     device                            its GPU, or "CC 9.0" where only that is known
     flops_P_vector, flops_P_matrix    executed FLOPs outside and on tensor cores
     dram_bytes, dram_read_bytes, dram_write_bytes, l2_bytes, l1_bytes
+    sm_peak_share, dram_peak_share    of the most that is possible, while the kernel ran
 
 A column that was not collected is absent, or not a number: never 0.
 """
@@ -24,6 +25,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +36,13 @@ from ridgeline.captures.quantities import (
     NO_FLOPS,
     NO_TENSORS,
     NO_TIME,
+    SHARES,
     counts_tensor_instructions,
     derive_quantities,
 )
+from ridgeline.captures.table import KINETO, NSYS
 from ridgeline.errors import RidgelineError
+from ridgeline.machine.datasheets import Datasheet, datasheet_for, list_datasheets
 from ridgeline.records import CaptureRequest, ProfileSummary
 from ridgeline.store import ResultsFolder, StoredCapture
 
@@ -78,8 +83,6 @@ class Capture:
     kernels: pd.DataFrame
     device: str | None = None  # its name, or "CC 9.0" where only that is known; None of several
     compute_capability: str | None = None  # likewise
-    passes: int | None = None  # the most that one kernel was replayed for
-    metrics: tuple[str, ...] = ()  # those that can be used
     warnings: tuple[str, ...]
 
     @property
@@ -102,6 +105,16 @@ def total(kernels: pd.DataFrame, column: str) -> float | None:
     return amount if math.isfinite(amount) else None
 
 
+def mean_shares(kernels: pd.DataFrame) -> dict[str, float | None]:
+    """Shares of the peak, each averaged over the time of the kernels that have it."""
+    means = dict[str, float | None].fromkeys(SHARES)
+    for name in means.keys() & set(kernels):
+        known = kernels[kernels[name].notna() & kernels["time_s"].gt(0)]
+        time_s = float(known["time_s"].sum())
+        means[name] = float((known[name] * known["time_s"]).sum()) / time_s if time_s else None
+    return means
+
+
 def sums(kernels: pd.DataFrame) -> dict[str, int | float | None]:
     """Executed FLOPs by the names of FLOPS and bytes by those of BYTES; None where not known."""
     columns = {**FLOPS, **{name: name for name in BYTES}}
@@ -119,6 +132,7 @@ def totals(capture: Capture) -> dict[str, Any]:
         "flops": {name: amounts[name] for name in FLOPS},
         **{name: amounts[name] for name in BYTES},
         "kernel_time_s": capture.kernel_time_s,
+        **mean_shares(capture.kernels),
         "device": capture.device,
         "warnings": list(capture.warnings),
     }
@@ -128,22 +142,27 @@ def totals(capture: Capture) -> dict[str, Any]:
 
 TEXT_COLUMNS = (
     "kernel", "id", "process_id", "host", "stream", "grid", "block", "nvtx", "device",
-    "device_number", "compute_capability", "passes",
+    "device_number", "compute_capability",
 )  # fmt: skip
 _LAUNCH = ["host", "process_id", "id", "kernel"]  # columns that identify one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """Kernels and counters of Nsight Compute: a row per kernel in both tables, in one order."""
+    """Kernels and their counters, or times: a row per kernel in both tables, in one order."""
 
     file: str
     kind: str
-    kernels: pd.DataFrame  # TEXT_COLUMNS
+    kernels: pd.DataFrame  # TEXT_COLUMNS and, of a table of sums, launches
     metrics: pd.DataFrame  # in base units, only those that can take part in a quantity
     notes: tuple[str, ...]
     has_rules: bool  # results of rules in place of metrics
     log: ReadingLog
+
+    @property
+    def is_trace(self) -> bool:
+        """Whether it has time only, and not by a counter."""
+        return self.kind in (KINETO, NSYS)
 
     @property
     def metric_names(self) -> frozenset[str]:
@@ -176,6 +195,68 @@ def make_counters(
     )  # fmt: skip
 
 
+# ---------------------------------------------------------------- a device that a user names
+
+
+MOST_CLOSE = 5  # names in a message
+
+
+def find_devices(name: str) -> list[Datasheet]:
+    """The devices with a datasheet that a name is for: several where it leaves the part open."""
+    if devices := _devices_called(name):
+        return devices
+    words = {word for sheet in list_datasheets() for word in _words(sheet.name)}
+    near = set(get_close_matches(name.casefold(), sorted(words), n=1))
+    close = [one.name for one in list_datasheets() if near & _words(one.name)]
+    names = ", ".join(dict.fromkeys(close[:MOST_CLOSE]))
+    raise RidgelineError(
+        f"there is no datasheet of a device {name!r}",
+        hint=f"close names: {names}" if names else "for example v100, a100 or h200",
+    )
+
+
+def _devices_called(name: str) -> list[Datasheet]:
+    sheet, words = datasheet_for(name), _words(name)
+    if sheet is not None:
+        return [sheet]
+    return [one for one in list_datasheets() if words and words <= _words(one.name)]
+
+
+def _words(name: str) -> set[str]:
+    return set(re.findall(r"[a-z0-9]+", name.casefold()))
+
+
+def name_device(counters: Counters, devices: Sequence[Datasheet]) -> Counters:
+    """Where a file does not name its device, the first of these; another one is refused."""
+    kernels, device = counters.kernels, devices[0]
+    for name in counters.distinct("device"):
+        if not any(one in devices for one in _devices_called(name)):
+            raise _refuse_device(counters, name, device)
+    for capability in counters.distinct("compute_capability"):
+        if capability not in {one.compute_capability for one in devices}:
+            raise _refuse_device(counters, f"a device of compute capability {capability}", device)
+    if kernels["device"].ne("").all():
+        return counters
+    is_unnamed = kernels["device"].eq("")
+    note = f"the device is taken to be {device.name}"
+    if len(devices) > 1:
+        note += f"; --device may also name {', '.join(one.name for one in devices[1:])}"
+    named = kernels.assign(
+        device=kernels["device"].mask(is_unnamed, device.name),
+        compute_capability=kernels["compute_capability"].mask(
+            kernels["compute_capability"].eq(""), device.compute_capability or ""
+        ),
+    )
+    return replace(counters, kernels=named, notes=(*counters.notes, note))
+
+
+def _refuse_device(counters: Counters, name: str, device: Datasheet) -> RidgelineError:
+    return RidgelineError(
+        f"{counters.file} is of {name}, not of {device.name}",
+        hint="leave --device out, or import this file without the others",
+    )
+
+
 # ---------------------------------------------------------------- several files of one capture
 
 _ROUNDED = 0.01  # of a value: pages show it with fewer digits
@@ -191,6 +272,8 @@ def join_counters(a: Counters, b: Counters) -> Counters | None:
     import pandas as pd
 
     if a.file == b.file or a.metric_names == b.metric_names or len(a.kernels) != len(b.kernels):
+        return None
+    if a.is_trace or b.is_trace:
         return None
     is_same = a.kernels[_SAME_LAUNCH].equals(b.kernels[_SAME_LAUNCH])
     if not is_same or not a.kernels["process_id"].ne("").all():
@@ -213,6 +296,7 @@ def join_counters(a: Counters, b: Counters) -> Counters | None:
 
 # ---------------------------------------------------------------- from counters to a capture
 
+TIME = "gpu__time_duration.sum"
 TIME_ONLY = "a trace tells time only: no FLOPs and no bytes"
 _COLLECT = (
     "collect gpu__time_duration.sum, dram__bytes_read.sum, dram__bytes_write.sum,"
@@ -233,60 +317,39 @@ def derive_capture(counters: Counters) -> Capture:
     capabilities = counters.distinct("compute_capability")
     capability = capabilities[0] if len(capabilities) == 1 else None
     derived = derive_quantities(counters.metrics, compute_capability=capability)
-    if not {*derived.table} - {"dram_read_bytes", "dram_write_bytes"}:
+    if not {*derived.table} - {"dram_read_bytes", "dram_write_bytes", *SHARES}:
         raise _refuse_unusable(counters, derived.remarks)
-    kernels = _make_kernels(counters.kernels, derived.table)
+    kernels = _make_kernels(counters, derived.table)
     device, devices_note = _find_device(kernels["device"], counters.kernels["device_number"])
     warnings = [
+        *([TIME_ONLY] if counters.is_trace else []),
         *counters.notes,
-        *derived.remarks,
+        *([] if counters.is_trace else derived.remarks),
         *devices_note,
         *_note_columns(kernels),
         *_note_tensors(kernels, counters, capability),
     ]
-    passes = (re.match(r"\d+", text) for text in counters.distinct("passes"))
     return Capture(
         file=counters.file,
         kind=counters.kind,
         kernels=kernels,
         device=device,
         compute_capability=capability,
-        passes=max((int(match[0]) for match in passes if match), default=None),
-        metrics=derived.metrics,
         warnings=tuple(dict.fromkeys(warnings)),
     )
 
 
-def make_time_capture(
-    path: Path, kind: str, rows: Sequence[Mapping[str, Any]], notes: Sequence[str]
-) -> Capture:
-    """A capture of a trace, which has time only.
-
-    Rows have kernel, time_s and any of launches, grid, block, stream, id, process_id, device,
-    device_number, compute_capability.
-    """
+def make_trace(
+    path: Path, kind: str, rows: Sequence[Mapping[str, Any]], log: ReadingLog, notes: Sequence[str]
+) -> Counters:
+    """The kernels of a trace: rows with kernel, time_s and any of launches and TEXT_COLUMNS."""
     import pandas as pd
 
-    texts = dict.fromkeys(("device_number", "compute_capability", *TEXTS), "")
-    table = pd.DataFrame([{"launches": 1, **texts, **row} for row in rows])
-    kernels = pd.DataFrame({
-        "kernel": table["kernel"],
-        "launches": table["launches"].astype("int64"),
-        "time_s": table["time_s"].astype(float),
-        "counter_time_s": float("nan"),
-        **{name: table[name].astype(str) for name in TEXTS},
-        "time_source": "profiler",
-    })  # fmt: skip
-    device, devices_note = _find_device(kernels["device"], table["device_number"])
-    capabilities = set(table["compute_capability"]) - {""}
-    return Capture(
-        file=str(path),
-        kind=kind,
-        kernels=kernels,
-        device=device,
-        compute_capability=capabilities.pop() if len(capabilities) == 1 else None,
-        warnings=(TIME_ONLY, *devices_note, *notes),
-    )
+    table = pd.DataFrame(rows)
+    texts = table.reindex(columns=TEXT_COLUMNS).astype(object).fillna("").astype(str)
+    launches = table["launches"].astype("int64") if "launches" in table else 1
+    times = pd.DataFrame({TIME: table["time_s"].astype(float)})
+    return make_counters(path, kind, texts.assign(launches=launches), times, log, notes)
 
 
 def _find_device(names: pd.Series[str], numbers: pd.Series[str]) -> tuple[str | None, list[str]]:
@@ -297,16 +360,20 @@ def _find_device(names: pd.Series[str], numbers: pd.Series[str]) -> tuple[str | 
     return different[0] if len(different) == 1 else None, [note] * (len(several) > 1)
 
 
-def _make_kernels(kernels: pd.DataFrame, numbers: pd.DataFrame) -> pd.DataFrame:
+def _make_kernels(counters: Counters, numbers: pd.DataFrame) -> pd.DataFrame:
     """The table of kernels of a capture; a device without a name is its compute capability."""
+    kernels = counters.kernels
     capability = kernels["compute_capability"]
     label = ("CC " + capability).where(capability.ne(""), "")
     device = kernels["device"].where(kernels["device"].ne(""), label)
-    table = kernels.assign(launches=1, layer="", phase="", op="", device=device)
     has_time = "counter_time_s" in numbers
-    table["counter_time_s"] = numbers["counter_time_s"] if has_time else float("nan")
-    table["time_s"] = table["counter_time_s"]
-    table["time_source"] = "counter" if has_time else ""
+    time_s = numbers["counter_time_s"] if has_time else float("nan")
+    source = "profiler" if counters.is_trace else "counter" if has_time else ""
+    table = kernels.assign(
+        launches=kernels.get("launches", 1), layer="", phase="", op="", device=device,
+        time_s=time_s, counter_time_s=float("nan") if counters.is_trace else time_s,
+        time_source=source,
+    )  # fmt: skip
     first = ["kernel", "launches", "time_s", "counter_time_s", *TEXTS]
     return table[first].join(numbers.drop(columns="counter_time_s", errors="ignore"))
 
@@ -367,6 +434,7 @@ def store_capture(results: ResultsFolder, capture: Capture, *, label: str | None
     """Store a capture as a run of the command `import`, with its kernels."""
     from ridgeline.provenance import collect
 
+    shares = mean_shares(capture.kernels)
     result = ProfileSummary(
         status="ok",
         provenance="imported",
@@ -374,11 +442,9 @@ def store_capture(results: ResultsFolder, capture: Capture, *, label: str | None
         compute_capability=capture.compute_capability,
         backend="cuda",
         kind=capture.kind,
-        totals=sums(capture.kernels),
+        totals=sums(capture.kernels) | {n: x for n, x in shares.items() if x is not None},
         kernel_time_s=capture.kernel_time_s,
         launches=capture.launches,
-        passes=capture.passes,
-        metrics=capture.metrics,
         warnings=capture.warnings,
     )
     files = files_of(capture)

@@ -122,6 +122,12 @@ class ReadingLog:
         """Count a row that is not one of a kernel; an empty one is nothing."""
         self.skipped += any(text.strip() for text in row)
 
+    def add_other_line(self, line: str, *, is_header: bool) -> None:
+        """Note a line that is not a row: a message, another table, or something else."""
+        self.add_line(line)
+        self.has_other_table |= is_header
+        self.skipped += not self.has_other_table and not line.startswith("==")
+
     def drop_messages(self, lines: Iterator[str]) -> Iterator[str]:
         """The lines that are not the profiler's own."""
         for line in lines:

@@ -4,19 +4,18 @@ read_wide   a row per kernel, a column per metric: `--csv --page raw`, and the U
 read_long   a row per kernel and metric: `--csv --page details`
 read_text   a line per metric below a line for the kernel: what ncu prints without --csv
 
-A regular wide file goes through pyarrow; one with ragged rows or another encoding is read row by
-row. Only the columns that are needed are kept.
+A wide file goes through pyarrow. Only the columns that are needed are kept.
 """
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from math import isnan, nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ridgeline.captures.capture import TEXT_COLUMNS, Counters, make_counters
 from ridgeline.captures.ncu_messages import ReadingLog
@@ -37,6 +36,7 @@ from ridgeline.captures.table import (
     find_encoding,
     open_bytes,
     open_text,
+    parse_header,
     read_cell,
     skip_lines,
 )
@@ -48,24 +48,13 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES = 2**20  # small ones stay in the processor's cache
 _BLOCKS = 16  # that are turned into numbers at once
-_BATCH_ROWS = 5000
+_LAUNCH_NUMBER = r"^\d+$|^\d{1,3}(?:,\d{3})+$"
 _CAPABILITY = [f"device__attribute_compute_capability_{part}" for part in ("major", "minor")]
 _Batch = dict[int, Any]  # rows of a table by column, as arrow arrays of texts
 
 
-class _IrregularTableError(Exception):
-    """The file is not regular enough for pyarrow."""
-
-
 def read_wide(table: Table) -> Counters:
     """The kernels of a wide table."""
-    try:
-        return _read_batches(table, _read_with_arrow(table))
-    except _IrregularTableError:
-        return _read_batches(table, _read_with_csv(table))
-
-
-def _read_batches(table: Table, batches: Iterator[_Batch]) -> Counters:
     import pandas as pd
 
     header = table.header
@@ -73,11 +62,12 @@ def _read_batches(table: Table, batches: Iterator[_Batch]) -> Counters:
     units = dict(enumerate(header.units))
     frames = [(pd.DataFrame(columns=TEXT_COLUMNS), pd.DataFrame())]
     rows = 0
-    for batch in batches:
+    for batch in _read_batches(table):
         identifiers = batch.get(header.find("ID") or 0, ())
         if not rows and len(identifiers) and not identifiers[0].as_py().strip():
             units = {column: str(cells[0]) for column, cells in batch.items()}
             batch = {column: cells[1:] for column, cells in batch.items()}
+        batch = _keep_launches(batch, header.find("ID"), table.log)
         index = pd.RangeIndex(rows, rows + len(next(iter(batch.values()), ())))
         metrics: dict[str, Any] = {}
         for column, cells in batch.items():
@@ -124,112 +114,111 @@ def needed_columns(header: Header) -> list[int]:
     return sorted({*header.find_texts().values(), *header.range_columns, *metrics})
 
 
-def _read_with_arrow(table: Table) -> Iterator[_Batch]:
+def _read_batches(table: Table) -> Iterator[_Batch]:
+    """Rows with as many cells as there are titles; others are counted and left out."""
     import pyarrow as pa
     from pyarrow import csv
 
     header, columns = table.header, needed_columns(table.header)
     names = [str(column) for column in range(len(header.names))]
+
+    def skip_row(row: csv.InvalidRow) -> str:
+        table.log.add_other_line(row.text or "", is_header=parse_header(row.text or "") is not None)
+        return "skip"
+
     with open_bytes(table.path) as stream:
-        if header.find("ID") is None or find_encoding(stream.peek(4)) == "utf-16":
-            raise _IrregularTableError
-        skip_lines(stream, table.lines_before + 1)
+        lines = _WholeLines(stream, table)
         try:
             reader = csv.open_csv(
-                _WholeLines(stream),
+                lines,
                 read_options=csv.ReadOptions(column_names=names, block_size=_BLOCK_BYTES),
-                parse_options=csv.ParseOptions(delimiter=header.delimiter),
+                parse_options=csv.ParseOptions(
+                    delimiter=header.delimiter, invalid_row_handler=skip_row
+                ),
                 convert_options=csv.ConvertOptions(
                     include_columns=list(map(str, columns)),
                     column_types=dict.fromkeys(names, pa.string()),
+                    check_utf8=False,  # _WholeLines gives nothing else
                 ),
             )
-            is_first = True
             while batches := list(islice(reader, _BLOCKS)):
                 whole = pa.Table.from_batches(batches).combine_chunks()
-                arrays = (column.chunk(0) for column in whole.columns if column.num_chunks)
-                batch = dict(zip(columns, arrays, strict=True))
-                _check_regular(batch[header.find_texts()["id"]], may_have_units=is_first)
-                yield batch
-                is_first = False
+                arrays = [column.chunk(0) for column in whole.columns if column.num_chunks]
+                if arrays:
+                    yield dict(zip(columns, arrays, strict=True))
         except pa.ArrowInvalid as error:
-            raise _IrregularTableError from error
+            if not lines.is_empty:  # which it refuses, too
+                raise table.log.refusal(
+                    table.path, "is damaged: its rows cannot be read"
+                ) from error
 
 
 class _WholeLines:
-    """A file for pyarrow; one whose last line has no end may be cut off and is not regular."""
+    """A table's lines for pyarrow: below the header, in UTF-8, without a last one that is torn."""
 
     closed = False
 
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream, self._last = stream, b"\n"
+    def __init__(self, stream: Any, table: Table) -> None:
+        is_utf_16 = find_encoding(stream.peek(4)) == "utf-16"
+        self._stream = codecs.EncodedFile(stream, "utf-8", "utf-16") if is_utf_16 else stream
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._is_plain = True  # nothing but ASCII so far
+        self.is_empty = True
+        self._log = table.log
+        skip_lines(self._stream, table.lines_before + 1)
+        self._next: bytes = self._stream.read(_BLOCK_BYTES)
 
     def read(self, size: int) -> bytes:
-        content = self._stream.read(size)
-        if not content and self._last != b"\n":
-            raise _IrregularTableError
-        self._last = content[-1:] or self._last
-        return content
+        content, self._next = self._next, self._stream.read(size)
+        if not self._next:
+            content = self._drop_torn(content)
+        self._is_plain &= content.isascii()
+        self.is_empty &= not content
+        return content if self._is_plain else self._decoder.decode(content).encode()
+
+    def _drop_torn(self, content: bytes) -> bytes:
+        """Without a last line that ends inside a cell: its number may be half of one."""
+        last = content[content.rfind(b"\n") + 1 :]
+        if not last or (last.endswith(b'"') and last.count(b'"') % 2 == 0):
+            return content
+        self._log.is_cut = True
+        return content.removesuffix(last)
 
     def close(self) -> None:
         self.closed = True
 
 
-def _check_regular(identifiers: Any, *, may_have_units: bool) -> None:
-    """Every row but a first one with units must be that of a kernel."""
+def _keep_launches(batch: _Batch, number: int | None, log: ReadingLog) -> _Batch:
+    """The rows that are launches, up to another table."""
     import pyarrow.compute as pc
 
-    if may_have_units and len(identifiers) and not identifiers[0].as_py().strip():
-        identifiers = identifiers[1:]
-    is_number = pc.match_substring_regex(identifiers, r"^\d+$|^\d{1,3}(?:,\d{3})+$")
-    if not pc.all(is_number, min_count=0).as_py():
-        raise _IrregularTableError
-
-
-def _read_with_csv(table: Table) -> Iterator[_Batch]:
-    """Short rows are filled up, and lines that are not rows are skipped."""
-    import pyarrow as pa
-
-    texts, columns = table.header.find_texts(), needed_columns(table.header)
-
-    def keep_rows() -> Iterator[list[str]]:
-        for number, row in enumerate(table.read_rows()):
-            if _is_wide_row(row, table.header, texts, may_be_units=number == 0):
-                yield [row[column] if len(row) > column else "" for column in columns]
-            else:
-                table.log.add_skipped(row)
-
-    rows = keep_rows()
-    while batch := list(islice(rows, _BATCH_ROWS)):
-        arrays = (pa.array(cells) for cells in zip(*batch, strict=True))
-        yield dict(zip(columns, arrays, strict=True))
-
-
-def _is_wide_row(
-    row: list[str], header: Header, texts: Mapping[str, int], *, may_be_units: bool
-) -> bool:
-    number, kernel = (read_cell(row, texts.get(key)) for key in ("id", "kernel"))
-    if header.is_too_long(row):
-        return False
-    if "id" not in texts:
-        return bool(kernel)
-    if may_be_units and not number:
-        return len(row) == len(header.names)
-    return strip_groups(number).isdigit() and bool(kernel)
+    if number is None or log.has_other_table:
+        return {c: cells[:0] for c, cells in batch.items()} if log.has_other_table else batch
+    is_launch = pc.match_substring_regex(batch[number], _LAUNCH_NUMBER)
+    if pc.all(is_launch, min_count=0).as_py():
+        return batch
+    header = pc.index(batch[number], "ID").as_py()
+    log.has_other_table = header >= 0
+    if header >= 0:
+        batch = {column: cells[:header] for column, cells in batch.items()}
+        is_launch = is_launch[:header]
+    log.skipped += len(is_launch) - (pc.sum(is_launch).as_py() or 0)
+    return {column: cells.filter(is_launch) for column, cells in batch.items()}
 
 
 # ---------------------------------------------------------------- a metric per row or line
 
-_TEXT_METRICS = {"device__attribute_display_name": "device", "profiler__replayer_passes": "passes"}
+_DEVICE_NAME = "device__attribute_display_name"
+_Cells = dict[int, str]  # the texts of a metric by row
+SAMPLE_CELLS = 400  # of each metric, for the decimal mark
 
 
 @dataclass(slots=True)
 class _KernelRows:
     """Kernels of a file that has one metric per row or line, as they come."""
 
-    normaliser: Normaliser
     texts: list[dict[str, str]] = field(default_factory=list)
-    metrics: dict[str, dict[int, float]] = field(default_factory=dict)  # by row
+    cells: dict[tuple[str, str], _Cells] = field(default_factory=dict)  # by title and unit
     has_rules: bool = False  # results of rules in place of metrics
     rows: dict[Hashable, int] = field(default_factory=dict)
 
@@ -238,25 +227,32 @@ class _KernelRows:
         self.texts.append({n: READ_TEXT.get(n, str.strip)(text) for n, text in texts.items()})
         return row
 
-    def add_metric(self, row: int, name: str, unit: str, value: str) -> None:
+    def add_metric(self, row: int, title: str, unit: str, text: str) -> None:
         """The first value of a metric counts: sections repeat some, with fewer digits."""
-        column = _TEXT_METRICS.get(strip_label(name))
-        if column is not None:
-            self.texts[row][column] = value
-        metric = self.normaliser.read_metric(name, unit, value)
-        if metric is not None:
-            values = self.metrics.setdefault(metric[0], {})
-            if isnan(values.get(row, nan)):
-                values[row] = metric[1]
+        if strip_label(title) == _DEVICE_NAME:
+            self.texts[row]["device"] = text
+        else:
+            self.cells.setdefault((title, unit), {}).setdefault(row, text)
 
     def to_counters(self, path: Path, kind: str, log: ReadingLog) -> Counters:
         import pandas as pd
+        import pyarrow as pa
 
         rows = [{**dict.fromkeys(TEXT_COLUMNS, ""), **texts} for texts in self.texts]
         kernels = pd.DataFrame(rows, columns=TEXT_COLUMNS)
-        metrics = pd.DataFrame(self.metrics, index=range(len(kernels)), dtype=float)
-        notes = self.normaliser.notes()
-        return make_counters(path, kind, kernels, metrics, log, notes, has_rules=self.has_rules)
+        normaliser = Normaliser.decide(
+            text for cells in self.cells.values() for text in islice(cells.values(), SAMPLE_CELLS)
+        )
+        metrics: dict[str, pd.Series[float]] = {}
+        for (title, unit), cells in self.cells.items():
+            used = normaliser.read_column(title, unit, pa.array(cells.values(), pa.string()))
+            if used is not None:
+                values = pd.Series(used[1], index=list(cells), dtype=float)
+                values = values.reindex(kernels.index)
+                metrics[used[0]] = metrics.get(used[0], values).fillna(values)
+        table = pd.DataFrame(metrics, index=kernels.index, dtype=float)
+        notes = normaliser.notes()
+        return make_counters(path, kind, kernels, table, log, notes, has_rules=self.has_rules)
 
 
 def read_long(table: Table) -> Counters:
@@ -270,7 +266,7 @@ def read_long(table: Table) -> Counters:
         header.find, ("Metric Name", "Metric Unit", "Metric Value", "Rule Name")
     )
     identity = [texts.get(key) for key in ("host", "process_id", "id", "kernel")]
-    kernels = _KernelRows(Normaliser.decide(read_cell(row, value) for row in table.sample_rows()))
+    kernels = _KernelRows()
     for row in table.read_rows():
         key = tuple(strip_groups(read_cell(row, column)) for column in identity)
         if header.is_too_long(row) or not key[2].isdigit() or not key[3]:
@@ -297,14 +293,13 @@ KERNEL_LINE = re.compile(  # older versions leave out grid and block, or have a 
 )
 _PROCESS_LINE = re.compile(r"\[(\d+)\] \S.*@\S+\s*")
 _METRIC_LINE = re.compile(  # a metric may have no unit, and a value may be `(!) n/a`
-    rf"(?:[^_(]*\()?(?P<name>[a-z0-9]+__[\w.]+|{'|'.join(DISPLAY_NAMES)})"
+    rf"(?:[^_(]*\()?(?P<name>[a-z0-9]+__[\w.]+|{'|'.join(map(re.escape, DISPLAY_NAMES))})"
     r"(?:\)| \([^()]*\))?\s+(?:(?P<unit>[^\s\d(!.,+-][^\s]*)\s+)?"
     r"(?P<value>(?:\(!\) )?(?:n/a|nan|[-+\d.,][-+\d.,'\u00a0\u202feE]*)(?: [{(].*)?)"
 )
-_DEVICE_LINE = re.compile(r"(device__attribute_display_name)(\s+)(\S.*)")
+_DEVICE_LINE = re.compile(rf"({_DEVICE_NAME})\s+(\S.*)")
 _RULES = ("INF ", "WRN ", "OPT ", "ERR ")
 _LONGEST_LINE = 20_000  # characters
-_SAMPLE_LINES = 10_000  # for the decimal mark
 
 
 def read_text(path: Path, log: ReadingLog) -> Counters:
@@ -313,10 +308,7 @@ def read_text(path: Path, log: ReadingLog) -> Counters:
     sgemm(int, const float *) (32, 32, 1)x(32, 32, 1), Context 1, Stream 7, Device 0, CC 7.5
       Duration                      msecond         96.32
     """
-    with open_text(path) as stream:
-        metrics = map(_parse_metric, islice(_read_lines(stream), _SAMPLE_LINES))
-        kernels = _KernelRows(Normaliser.decide(metric[2] for metric in metrics if metric))
-    process, number, row = "", 0, -1
+    kernels, process, number, row = _KernelRows(), "", 0, -1
     with open_text(path) as stream:
         for line in log.drop_messages(_read_lines(stream)):
             started = _PROCESS_LINE.fullmatch(line) if line.startswith("[") else None
@@ -348,6 +340,6 @@ def _parse_metric(line: str) -> tuple[str, str, str] | None:
         return None
     text = line.strip()
     if (device := _DEVICE_LINE.fullmatch(text)) is not None:
-        return device[1], "", device[3]
+        return device[1], "", device[2]
     match = _METRIC_LINE.fullmatch(text)
     return (match["name"], match["unit"] or "", match["value"]) if match else None

@@ -20,7 +20,8 @@ from ridgeline.captures.quantities import is_needed
 
 # ---------------------------------------------------------------- units
 
-BYTE, TIME, RATE, BYTE_RATE, COUNT = "byte", "time", "rate", "byte rate", "count"
+BYTE, TIME, RATE, BYTE_RATE, SHARE, COUNT = "byte", "time", "rate", "byte rate", "share", "count"
+PERCENT = 0.01
 NANOSECOND = 1e-9  # the base unit of the tools, also of a time without a unit
 _PREFIXES = {
     "": 1.0, "n": 1e-9, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6,
@@ -49,6 +50,8 @@ def parse_unit(text: str) -> tuple[str, float] | None:
 
 
 def _parse_simple(text: str) -> tuple[str, float] | None:
+    if text == "%":
+        return SHARE, PERCENT
     if text in ("", "1", *"kKMGTP"):
         return COUNT, _PREFIXES.get(text, 1.0)
     match = _UNIT.fullmatch(text)
@@ -60,6 +63,8 @@ def _parse_simple(text: str) -> tuple[str, float] | None:
 def expected_kind(metric: str) -> str:
     """The kind of quantity that a metric measures, by its name; its unit must agree."""
     base, _, rest = metric.partition(".")
+    if "pct_of_peak" in rest:
+        return SHARE
     if "per_second" in rest:
         return BYTE_RATE if "bytes" in base else RATE
     if base == "gpu__time_duration":
@@ -71,13 +76,13 @@ def unit_factor(metric: str, unit: str) -> float | None:
     """The factor to base units; None where unit and metric do not fit together."""
     expected, parsed = expected_kind(metric), parse_unit(unit)
     if not unit.strip():
-        return NANOSECOND if expected == TIME else 1.0
-    if expected != COUNT or "%" in unit:
+        return {TIME: NANOSECOND, SHARE: PERCENT}.get(expected, 1.0)
+    if expected != COUNT:
         return parsed[1] if parsed is not None and parsed[0] == expected else None
     if parsed is None:  # an unknown name of what is counted
-        return 1.0
+        return None if "%" in unit else 1.0
     is_rate = parsed[0] == f"{COUNT}/cycle" and "per_cycle" not in metric
-    return None if is_rate or parsed[0] in (BYTE, TIME, RATE, BYTE_RATE) else parsed[1]
+    return None if is_rate or parsed[0] in (BYTE, TIME, RATE, BYTE_RATE, SHARE) else parsed[1]
 
 
 def to_base_units(values: Any, factor: float) -> Any:
@@ -142,6 +147,8 @@ _BY_UNIT = {  # `Memory Throughput` is a share of the peak in one section, a rat
     ("Memory Throughput", BYTE_RATE): "dram__bytes.sum.per_second",
     ("DRAM Throughput", BYTE_RATE): "dram__bytes.sum.per_second",
     ("DRAM Bandwidth", BYTE_RATE): "dram__bytes.sum.per_second",
+    ("DRAM Throughput", SHARE): "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    ("Compute (SM) Throughput", SHARE): "sm__throughput.avg.pct_of_peak_sustained_elapsed",
     ("SM Frequency", RATE): "gpc__cycles_elapsed.avg.per_second",
     ("Elapsed Cycles", COUNT): "gpc__cycles_elapsed.max",
 }
@@ -181,7 +188,6 @@ class Normaliser:
     ambiguous: str = ""  # a number that can be read in two ways, where there is no evidence
     _wrong_units: dict[str, None] = field(default_factory=dict)
     _lacks_units: bool = False
-    _columns: dict[tuple[str, str], tuple[str, float] | None] = field(default_factory=dict)
 
     @classmethod
     def decide(cls, samples: Iterable[str]) -> Normaliser:
@@ -192,46 +198,27 @@ class Normaliser:
         ambiguous = "" if commas or points or "" not in marks else texts[marks.index("")].strip()
         return cls(COMMA if commas > points else POINT, ambiguous)
 
-    def read_metric(self, name: str, unit: str, text: str) -> tuple[str, float] | None:
-        """The metric of a title and its value in base units; None where it is not used."""
-        used = self._find_metric(name, unit)
-        if used is None:
-            return None
-        value: float = to_base_units(read_number(text, self.mark), used[1])
-        if math.isfinite(value):
-            self._note_units(used[0], unit)
-        return used[0], value
+    def read_column(self, title: str, unit: str, cells: Any) -> tuple[str, Any] | None:
+        """The metric of a title and its values in base units, of an arrow array of texts.
 
-    def read_column(self, name: str, unit: str, cells: Any) -> tuple[str, Any] | None:
-        """The same for an arrow array of texts."""
+        None where it is not used.
+        """
         import numpy as np
 
-        used = self._find_metric(name, unit)
-        if used is None:
+        metric = metric_name(title, unit)
+        if metric is None or not is_needed(metric):
             return None
-        self._note_units(used[0], unit)
+        factor = unit_factor(metric, unit)
+        if factor is None:
+            self._wrong_units[f"{strip_label(title)} in {unit}"] = None
+            return None
         values = _cast(cells) if self.mark == POINT else None
         if values is None:
             values = map_texts(cells, lambda text: read_number(text, self.mark)).astype(float)
+        has_unit = unit.strip() or expected_kind(metric) in (COUNT, SHARE)
+        self._lacks_units |= not has_unit and bool(np.isfinite(values).any())
         with np.errstate(over="ignore"):  # infinite values are dropped later
-            return used[0], to_base_units(values, used[1])
-
-    def _find_metric(self, name: str, unit: str) -> tuple[str, float] | None:
-        """The metric of a title and the factor of its unit; None where it is not used."""
-        if (name, unit) in self._columns:
-            return self._columns[name, unit]
-        metric, used = metric_name(name, unit), None
-        if metric is not None and is_needed(metric):
-            factor = unit_factor(metric, unit)
-            if factor is not None:
-                used = metric, factor
-            else:
-                self._wrong_units[f"{strip_label(name)} in {unit}"] = None
-        self._columns[name, unit] = used
-        return used
-
-    def _note_units(self, metric: str, unit: str) -> None:
-        self._lacks_units |= not unit.strip() and expected_kind(metric) != COUNT
+            return metric, to_base_units(values, factor)
 
     def notes(self) -> list[str]:
         notes = []

@@ -93,6 +93,14 @@ _INSTRUCTIONS = {
     for ops in _VECTOR_FLOPS.values()
     for op in ops
 }
+_SHARES = {  # of the peak, averaged over the time of the kernel
+    "sm_peak_share": [_Formula("sm__throughput.avg.pct_of_peak_sustained_elapsed")],
+    "dram_peak_share": [
+        _Formula("gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"),
+        _Formula("dram__throughput.avg.pct_of_peak_sustained_elapsed"),
+    ],
+}
+SHARES = tuple(_SHARES)
 _TIMES = [f"gpu__time_duration{end}" for end in (".sum", ".max", ".avg", "", ".min")]
 _CYCLES_OVER_RATE = tuple(
     (f"{unit}__cycles_elapsed.{amount}", f"{unit}__cycles_elapsed.{rate}.per_second")
@@ -103,6 +111,7 @@ _KNOWN_NAMES = frozenset(
     [
         *_TIMES,
         *(name for pair in _CYCLES_OVER_RATE for name in pair),
+        *(f.metric for fs in _SHARES.values() for f in fs),
         *(f.metric + per for fs in _BYTES.values() for f in fs for per in ("", ".per_second")),
         *(f.metric + per for fs in _INSTRUCTIONS.values() for f in fs for per in ("", *_RATES)),
     ]
@@ -118,13 +127,11 @@ _GUESS = (
     "tensor fp16 FLOPs are a guess: this chip has no counter for them, so each tensor"
     f" instruction is taken as {_FLOPS_PER_TENSOR_INSTRUCTION} FLOPs"
 )
-_ONLY_INSTRUCTIONS = "tensor-core FLOPs are not told: tensor instructions were counted"
-_WHAT_TO_COLLECT = {  # by whether the chip is before the first with tensor counters
-    False: ", which no factor turns into FLOPs; collect sm__ops_path_tensor_src_*",
-    True: f" in part; collect {_PIPE_TENSOR}, from which they are guessed on this chip",
-    None: ", and the chip is not known; collect sm__ops_path_tensor_src_*, or, before compute"
-    f" capability 7.5 (V100), {_PIPE_TENSOR} and export it with its column CC",
-}
+_ONLY_INSTRUCTIONS = (
+    "tensor-core FLOPs are not told: only tensor instructions were counted; collect"
+    f" sm__ops_path_tensor_src_*, or, before compute capability 7.5 (V100), {_PIPE_TENSOR} with the"
+    " column CC or --device"
+)
 
 
 def is_needed(metric: str) -> bool:
@@ -202,7 +209,7 @@ def parse_tensor_counter(name: str) -> TensorCounter | None:
     return TensorCounter(name=name.removesuffix(match["rate"] or ""), **parts)
 
 
-def _remove_overlaps(counters: Sequence[TensorCounter]) -> list[TensorCounter]:
+def remove_overlaps(counters: Sequence[TensorCounter]) -> list[TensorCounter]:
     """Those to add up, the widest taken first: no work is in two of them."""
     taken: list[TensorCounter] = []
     for counter in sorted(counters, key=lambda counter: counter.narrowness):
@@ -244,14 +251,13 @@ class Quantities:
     """Quantities by column, and notes on how they were derived."""
 
     table: pd.DataFrame
-    metrics: tuple[str, ...]  # those that took part
     remarks: tuple[str, ...]
 
 
 def derive_quantities(
     metrics: pd.DataFrame, *, compute_capability: str | None = None
 ) -> Quantities:
-    """FLOPs, bytes and `counter_time_s` of every row; columns only for what was collected.
+    """FLOPs, bytes, shares of the peak and `counter_time_s` of every row, as far as collected.
 
     The compute capability is that of all rows, None where it is not known.
     """
@@ -263,29 +269,26 @@ def derive_quantities(
     deriver.derive_tensor_flops()
     deriver.guess_tensor_flops()
     deriver.derive_bytes()
+    deriver.derive_shares()
     deriver.note_missing()
     table = pd.DataFrame(deriver.columns, index=metrics.index, copy=False)
-    used, remarks = (tuple(dict.fromkeys(texts)) for texts in (deriver.used, deriver.remarks))
-    return Quantities(table=table, metrics=used, remarks=remarks)
+    return Quantities(table=table, remarks=tuple(dict.fromkeys(deriver.remarks)))
 
 
 class _Amount(NamedTuple):
-    """Values by row, what they are made of, and notes on that."""
+    """Values by row, and notes on how they were made."""
 
     values: pd.Series[float] | None = None
-    metrics: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 
-    def fill(
-        self, more: pd.Series[float], metrics: Sequence[str] = (), remark: str = ""
-    ) -> _Amount:
+    def fill(self, more: pd.Series[float], remark: str = "") -> _Amount:
         """With the values of rows that have none so far."""
         is_new = more.notna() if self.values is None else more.notna() & self.values.isna()
         if not is_new.any():
             return self
         values = more if self.values is None else self.values.fillna(more)
         remarks = (*self.remarks, remark) if remark else self.remarks
-        return _Amount(values, (*self.metrics, *metrics), remarks)
+        return _Amount(values, remarks)
 
 
 _NOTHING = _Amount()
@@ -300,18 +303,17 @@ class _Deriver:
         numbers = re.findall(r"\d+", compute_capability or "")
         self.version = tuple(map(int, numbers))  # () of an unknown chip
         self.columns: dict[str, pd.Series[float]] = {}
-        self.used: list[str] = []
         self.remarks: list[str] = []
 
     def derive_time(self) -> None:
         time_s = _NOTHING
         for name in filter(self.names.__contains__, _TIMES):
-            time_s = time_s.fill(self._floats(name), [name])
+            time_s = time_s.fill(self._floats(name))
         for cycles, rate in _CYCLES_OVER_RATE:
             if {cycles, rate} <= self.names:
                 per_second = self._floats(rate).where(self.metrics[rate] > 0)
                 remark = f"time is cycles over their rate: {cycles} / {rate}"
-                time_s = time_s.fill(self._floats(cycles) / per_second, [cycles, rate], remark)
+                time_s = time_s.fill(self._floats(cycles) / per_second, remark)
         self._add("counter_time_s", time_s)
 
     def derive_vector_flops(self) -> None:
@@ -338,7 +340,7 @@ class _Deriver:
             for counter in counters
         }
         known = [counter for counter in counters if amounts[counter].values is not None]
-        taken = _remove_overlaps(known)
+        taken = remove_overlaps(known)
         for kind in sorted({counter.type for counter in counters}):
             every = [counter for counter in counters if counter.type == kind]
             added = [counter for counter in taken if counter.type == kind]
@@ -353,14 +355,11 @@ class _Deriver:
         self.remarks += _note_partial([one for one in known if one not in taken], taken)
 
     def guess_tensor_flops(self) -> None:
-        """From instructions, for kernels of chips that have no other counter, and only for these.
-
-        A note says what to collect for other kernels of which only instructions are known.
-        """
+        """From instructions, for kernels of chips that have no other counter."""
         names = sorted(filter(counts_tensor_instructions, self.names))
         if not names:
             return
-        is_old = self.version < _FIRST_WITH_TENSOR_COUNTERS if self.version else None
+        is_old = () < self.version < _FIRST_WITH_TENSOR_COUNTERS
         is_known = self.metrics[names[0]] < 0  # none so far
         for column in filter(lambda name: name.endswith("_matrix"), self.columns):
             is_known |= self.columns[column].notna()
@@ -372,7 +371,7 @@ class _Deriver:
             self.remarks.append(_GUESS)
             is_known |= guess.notna()
         if bool((~is_known & (self.metrics[names] > 0).any(axis=1)).any()):
-            self.remarks.append(_ONLY_INSTRUCTIONS + _WHAT_TO_COLLECT[is_old])
+            self.remarks.append(_ONLY_INSTRUCTIONS)
 
     def derive_bytes(self) -> None:
         amounts = {column: self._apply(formulas) for column, formulas in _BYTES.items()}
@@ -385,6 +384,10 @@ class _Deriver:
             self.remarks.append(f"DRAM bytes are not told: only {only} were collected")
         for column, amount in amounts.items():
             self._add(column, amount)
+
+    def derive_shares(self) -> None:
+        for column, formulas in _SHARES.items():
+            self._add(column, self._apply(formulas))
 
     def note_missing(self) -> None:
         """Notes on kinds of quantities that there are none of, and on L1 bytes of new chips."""
@@ -408,29 +411,29 @@ class _Deriver:
         """Of each row by the first formula whose metric has a value there; `kind` of FLOPs."""
         for metric, factor, remark in formulas:
             if metric in self.names:
-                amount = amount.fill(self._floats(metric) * factor, [metric], remark)
+                amount = amount.fill(self._floats(metric) * factor, remark)
             for per, words in _RATES.items():
                 clock, rate = self._clocks[per], f"{metric}{per}"
-                if rate in self.names and clock.values is not None:
-                    values = (self._floats(rate) * factor * clock.values).round()
+                if rate in self.names and clock is not None:
+                    values = (self._floats(rate) * factor * clock).round()
                     # less than one cannot be: the rate is in another unit than it says
                     values = values.mask((values == 0) & (self.metrics[rate] > 0))
                     of_kind = f"{kind} FLOPs are made from rates {words}" if kind else ""
                     from_rate = remark or of_kind or f"from rates: {rate}"
-                    amount = amount.fill(values, [rate, *clock.metrics], from_rate)
+                    amount = amount.fill(values, from_rate)
         return amount
 
     @cached_property
-    def _clocks(self) -> dict[str, _Amount]:
+    def _clocks(self) -> dict[str, pd.Series[float] | None]:
         """What makes an amount of a rate: seconds and cycles, where these are known."""
         time_s, cycles = self.columns.get("counter_time_s"), _NOTHING
         for name in (f"{unit}__cycles_elapsed" for unit in ("smsp", "sm", "gpc")):
             for metric in filter(self.names.__contains__, (f"{name}.avg", f"{name}.max")):
-                cycles = cycles.fill(self._floats(metric), [metric])
+                cycles = cycles.fill(self._floats(metric))
             rate = f"{name}.avg.per_second"
             if rate in self.names and time_s is not None:
-                cycles = cycles.fill(self._floats(rate) * time_s, [rate])
-        return {".per_second": _Amount(time_s), ".per_cycle_elapsed": cycles}
+                cycles = cycles.fill(self._floats(rate) * time_s)
+        return {".per_second": time_s, ".per_cycle_elapsed": cycles.values}
 
     def _floats(self, name: str) -> pd.Series[float]:
         return self.metrics[name].astype(float)
@@ -441,13 +444,10 @@ class _Deriver:
         total, *others = (one.values * factor for one, factor in pairs if one.values is not None)
         for other in others:
             total = total + other
-        metrics = tuple(name for amount in amounts for name in amount.metrics)
-        remarks = tuple(remark for amount in amounts for remark in amount.remarks)
-        self._add(column, _Amount(total, metrics, remarks))
+        self._add(column, _Amount(total, tuple(text for one in amounts for text in one.remarks)))
 
     def _add(self, column: str, amount: _Amount) -> None:
         """A column that some row has a value in."""
-        self.used += amount.metrics
         self.remarks += amount.remarks
         if amount.values is not None and amount.values.notna().any():
             self.columns[column] = amount.values

@@ -16,7 +16,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ridgeline.captures.capture import Capture, Counters, derive_capture, join_counters
+from ridgeline.captures.capture import (
+    Capture,
+    Counters,
+    derive_capture,
+    find_devices,
+    join_counters,
+    name_device,
+)
 from ridgeline.captures.ncu_messages import ReadingLog
 from ridgeline.captures.ncu_tables import KERNEL_LINE, read_long, read_text, read_wide
 from ridgeline.captures.quantities import is_needed
@@ -33,15 +40,15 @@ from ridgeline.captures.table import (
 )
 from ridgeline.captures.traces import read_nsys, read_trace
 from ridgeline.errors import RidgelineError
+from ridgeline.machine.datasheets import Datasheet
 from ridgeline.machine.profilers import ncu_path
 from ridgeline.machine.system import SystemIO
 
-Part = Counters | Capture  # one file; a trace has nothing to join
 
-
-def read_captures(paths: Sequence[Path]) -> list[Capture]:
+def read_captures(paths: Sequence[Path], *, device: str | None = None) -> list[Capture]:
     """Every file read; those that are parts of one capture are joined."""
-    captures, refusals = join_captures([read_part(Path(path)) for path in paths])
+    devices = find_devices(device) if device else []
+    captures, refusals = join_captures([read_part(path, devices) for path in paths])
     if refusals:
         raise refusals[0]
     return captures
@@ -49,17 +56,14 @@ def read_captures(paths: Sequence[Path]) -> list[Capture]:
 
 def read_capture(path: Path) -> Capture:
     """One file of any kind."""
-    part = read_part(path)
-    return part if isinstance(part, Capture) else derive_capture(part)
+    return derive_capture(read_part(path))
 
 
-def join_captures(parts: Sequence[Part]) -> tuple[list[Capture], list[RidgelineError]]:
+def join_captures(parts: Sequence[Counters]) -> tuple[list[Capture], list[RidgelineError]]:
     """A capture for each group of files that belong together; and the refusals."""
-    groups: list[Part] = []
+    groups: list[Counters] = []
     for part in parts:
         for number, other in enumerate(groups):
-            if isinstance(part, Capture) or isinstance(other, Capture):
-                continue
             joined = join_counters(other, part)
             if joined is not None:
                 groups[number] = joined
@@ -67,16 +71,21 @@ def join_captures(parts: Sequence[Part]) -> tuple[list[Capture], list[RidgelineE
         else:
             groups.append(part)
     captures, refusals = [], []
-    for part in groups:
+    for group in groups:
         try:
-            captures.append(part if isinstance(part, Capture) else derive_capture(part))
+            captures.append(derive_capture(group))
         except RidgelineError as error:
             refusals.append(error)
     return captures, refusals
 
 
-def read_part(path: Path) -> Part:
-    """One file, as far as it can be read without the other files of a capture."""
+def read_part(path: Path, devices: Sequence[Datasheet] = ()) -> Counters:
+    """One file without the other files of its capture; of the first device if it names none."""
+    counters = _read_file(path)
+    return name_device(counters, devices) if devices else counters
+
+
+def _read_file(path: Path) -> Counters:
     if path.exists() and not path.is_file():  # a pipe, which cannot be read twice
         raise RidgelineError(
             f"{path} is not a regular file", hint="name files; write what a pipe brings to a file"
@@ -129,15 +138,14 @@ _PACKED = (b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\0", GZIP_MARK)
 _READS = (
     "ridgeline reads Nsight Compute's CSV (--csv --page raw or details), its text, the UI's export"
     " and .ncu-rep; PyTorch and Kineto traces (.json, .json.gz); and the CSV of"
-    " nsys stats --report cuda_gpu_kern_sum, cuda_gpu_trace, cuda_kern_exec_sum or"
-    " cuda_kern_exec_trace"
+    " nsys stats --report cuda_gpu_kern_sum or cuda_gpu_trace"
 )
 _JSON = re.compile(r'\{\s*["}]|\[\s*[{\]]')  # and not `[rank0]: …` or `{'loss': 0.5}`
 _TRACE = re.compile(r'\[\s*\{[^{}]*"ph"|.*"traceEvents"', re.DOTALL)
 _OTHERS = (  # a pattern in the head, the problem, the hint; the first that is there
     (r"\bInvocations\b", "is a summary of ncu (--print-summary), which is not read",
      "ncu --import FILE.ncu-rep --csv --page raw > capture.csv"),
-    (r"Time ?\(%\)|Total Time|Total \(\w+\)|DurNonChild",
+    (r"Time ?\(%\)|Total Time|Total \(\w+\)|DurNonChild|Kernel Dur|KAvg",
      "is a table of nsys that is not the CSV of a kernel table",
      "nsys stats --report cuda_gpu_kern_sum --format csv FILE.nsys-rep"),
 )  # fmt: skip
@@ -229,9 +237,7 @@ def _run(command: list[str], file: Path) -> str:
 
 # ---------------------------------------------------------------- in a process of its own
 
-_REPORT_TEXTS = (
-    "device__attribute_display_name", "profiler__replayer_passes", "launch__stream_id",
-)  # fmt: skip
+_REPORT_TEXTS = ("device__attribute_display_name", "launch__stream_id")
 _HEADER = ("ID", "Process ID", "Kernel Name", "Stream", "Block Size", "Grid Size", "CC",
            "Id:Domain:Start/Stop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg")  # fmt: skip
 _RANGE_CELL = '"{}:{}:none:none:none:none:none:none"'

@@ -86,14 +86,13 @@ _TITLES = {  # of the texts of a launch, by the names that versions and the UI g
     "device": ("device__attribute_display_name", "Device Name"),
     "device_number": ("Device",),
     "compute_capability": ("CC",),
-    "passes": ("profiler__replayer_passes",),
 }
-INSTANCES, COUNT, KERNEL_AVERAGES = "Instances", "Count", ("KAvg", "Kernel Avg")  # of nsys
+INSTANCES = "Instances"  # of nsys
 SAMPLE_ROWS = 400  # for the decimal mark
 _MARKS = (*_KERNEL_NAMES, "Metric Name", "Duration", "Total Time")
 _UNIT = re.compile(r"(?P<name>.*\S)\s*\[(?P<unit>[^\]]*)\]")
 _TIME = re.compile(
-    r"(?P<name>Total Time|Duration|Dur|Kernel Dur|KAvg|Kernel Avg)"
+    r"(?P<name>Total Time|Duration|Dur)"
     r"(?:\s*[(\[](?P<unit>[a-z\u00b5\u03bc]*)[)\]])?"  # the micro sign and the Greek letter
 )
 
@@ -171,9 +170,6 @@ def _find_kind(names: Sequence[str], units: Sequence[str]) -> str | None:
     if "Total Time" in there and INSTANCES in there and there & {"Name", *_KERNEL_NAMES}:
         return NSYS
     if {"Duration", "Name"} <= there and {"CorrId", "Corr ID", "GrdX"} & there:
-        return NSYS
-    has_times = "Kernel Dur" in there or (COUNT in there and there & {*KERNEL_AVERAGES})
-    if has_times and "Kernel Name" in there:
         return NSYS
     has_units = any(unit and "__" in name for name, unit in zip(names, units, strict=True))
     if has_units or there & {"Function Name", "Demangled Name"}:

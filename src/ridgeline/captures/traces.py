@@ -4,8 +4,7 @@ A Kineto trace is JSON in Chrome's format. Durations are in microseconds.
 
 Of `nsys stats --format csv`, cuda_gpu_kern_sum (gpukernsum in older versions) has a row per kernel
 with its number of launches; cuda_gpu_trace (gputrace) a row per launch, and copies between them.
-cuda_kern_exec_sum and cuda_kern_exec_trace have the same with the calls that launched them. Of
-several tables in one file, the first of kernels is read.
+Of several tables in one file, the first of kernels is read.
 """
 
 from __future__ import annotations
@@ -17,20 +16,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ridgeline.captures.capture import Capture, make_time_capture
+from ridgeline.captures.capture import Counters, make_trace
+from ridgeline.captures.ncu_messages import ReadingLog
 from ridgeline.captures.normalise import (
     NANOSECOND,
     Normaliser,
     parse_unit,
-    read_dimensions,
     read_number,
     strip_groups,
     to_base_units,
 )
 from ridgeline.captures.table import (
-    COUNT,
     INSTANCES,
-    KERNEL_AVERAGES,
     KINETO,
     NSYS,
     Table,
@@ -46,7 +43,7 @@ _COPIES = ("gpu_memcpy", "gpu_memset", "memcpy", "memset")
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
-def read_trace(path: Path) -> Capture:
+def read_trace(path: Path) -> Counters:
     """The kernels of a trace, in the order in which they ran."""
     content = _read_json(path)
     events = content.get("traceEvents") if isinstance(content, dict) else content
@@ -77,7 +74,7 @@ def read_trace(path: Path) -> Capture:
         "copies and fills of memory, which are no kernels,": sum(map(categories.count, _COPIES)),
     }
     notes = [f"{what} are left out: {count:,}" for what, count in left_out.items() if count]
-    return make_time_capture(path, KINETO, rows, notes)
+    return make_trace(path, KINETO, rows, ReadingLog(), notes)
 
 
 def _read_json(path: Path) -> Any:
@@ -150,15 +147,15 @@ def _read_devices(content: Any) -> dict[str, dict[str, str]]:
 
 # ---------------------------------------------------------------- nsys
 
-_NAMES = ("Name", "Kernel Name", "Demangled Name")
-_TIMES = ("Total Time", "Duration", "Dur", "Kernel Dur", *KERNEL_AVERAGES)
+_NAMES = ("Name", "Kernel Name")
+_TIMES = ("Total Time", "Duration", "Dur")
 _COPY = "[CUDA "
 _NEXT_REPORT = re.compile(r"Processing \[|\*\* ")  # nsys prints it above each table
 _DEVICE_NUMBER = re.compile(r" \(\d+\)$")  # behind the name of a device
 _MOST_LAUNCHES = 2**53  # of a row: a float holds whole numbers up to here
 
 
-def read_nsys(table: Table) -> Capture:
+def read_nsys(table: Table) -> Counters:
     """The kernels of the first kernel table in a file."""
     normaliser = Normaliser.decide(text for row in table.sample_rows() for text in row)
     rows = list(_read_nsys_kernels(table, normaliser.mark))
@@ -168,8 +165,7 @@ def read_nsys(table: Table) -> Capture:
             "is a table of nsys without any kernel",
             "see that the program ran on the GPU: nsys profile --trace cuda,nvtx …",
         )
-    notes = [*normaliser.notes(), *table.log.notes()]
-    return make_time_capture(table.path, NSYS, rows, notes)
+    return make_trace(table.path, NSYS, rows, table.log, normaliser.notes())
 
 
 def _read_nsys_kernels(table: Table, mark: str) -> Iterator[dict[str, Any]]:
@@ -196,10 +192,9 @@ def _read_nsys_kernel(table: Table, row: list[str], mark: str) -> dict[str, Any]
     header = table.header
     time = header.find(*_TIMES)
     assert time is not None
-    is_average = header.names[time] in KERNEL_AVERAGES
     unit = parse_unit(header.units[time] or "ns")
     time_s = to_base_units(read_number(read_cell(row, time), mark), unit[1] if unit else NANOSECOND)
-    instances = header.find(COUNT if is_average else INSTANCES)
+    instances = header.find(INSTANCES)
     launches = 1.0 if instances is None else read_number(read_cell(row, instances), mark)
     is_count = 1 <= launches < _MOST_LAUNCHES and launches.is_integer()
     if header.is_too_long(row) or not is_count or not 0 <= time_s < math.inf:
@@ -208,19 +203,18 @@ def _read_nsys_kernel(table: Table, row: list[str], mark: str) -> dict[str, Any]
     def read(*names: str) -> str:
         return read_cell(row, header.find(*names))
 
-    def read_size(prefix: str, together: str) -> str:
+    def read_size(prefix: str) -> str:
         parts = [strip_groups(read(f"{prefix}{axis}")) for axis in "XYZ"]
-        return f"({', '.join(parts)})" if all(parts) else read_dimensions(read(together))
+        return f"({', '.join(parts)})" if all(parts) else ""
 
     return {
         "kernel": read(*_NAMES),
-        "time_s": time_s * launches if is_average else time_s,
+        "time_s": time_s,
         "launches": launches,
-        "grid": read_size("Grd", "GridXYZ"),
-        "block": read_size("Blk", "BlockXYZ"),
+        "grid": read_size("Grd"),
+        "block": read_size("Blk"),
         "stream": strip_groups(read("Strm")),
         "id": strip_groups(read("CorrId", "Corr ID")),
-        "process_id": strip_groups(read("PID")),
-        "device_number": read("Device", "DevId"),
+        "device_number": read("Device"),
         "device": _DEVICE_NUMBER.sub("", read("Device")),
     }

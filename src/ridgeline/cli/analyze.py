@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ridgeline.cli import messages
 from ridgeline.cli.options import Label, Notebook, Output, Title, option, takes_groups
-from ridgeline.cli.step_options import InProcess, Repeats, Step, Work
+from ridgeline.cli.step_options import InProcess, Repeats, Step, Work, make_runner
 
 if TYPE_CHECKING:
     from ridgeline.pipeline.analyze import Analysis
@@ -57,15 +56,8 @@ def analyze(
     from ridgeline.cli.interrupts import import_figures, import_tables, interrupts_raised
     from ridgeline.cli.progress import progress_bar
     from ridgeline.pipeline.analyze import Analysis, find_device, run_stages
-    from ridgeline.pipeline.cases import CaseRunner, Executor
-    from ridgeline.store import ResultsFolder
 
-    runner = CaseRunner(
-        results=ResultsFolder(output.results),
-        executor=Executor(in_process=in_process),
-        reraises=output.debug,
-        on_failure_log=messages.logs_if(output.debug),
-    )
+    runner = make_runner(output, in_process=in_process)
     analysis = Analysis(
         selection=selection,
         runner=runner,
@@ -81,7 +73,7 @@ def analyze(
             import_tables()
             import_figures()
             expected_s = analysis.expected_s
-            with progress_bar(expected_s, quiet=output.quiet, in_seconds=True) as progress:
+            with progress_bar(expected_s, quiet=output.quiet) as progress:
                 run_stages(analysis, progress)
             _show(analysis, output)
     except KeyboardInterrupt:
@@ -97,11 +89,7 @@ def _show(analysis: Analysis, output: Output) -> None:
         messages.print_json(show_study.analysis_to_json(analysis))
     elif analysis.study is not None:
         show_study.show_analysis(analysis, analysis.study, quiet=output.quiet)
-    runner = analysis.runner
-    messages.raise_last(runner.errors)
-    if runner.failed or not runner.completed:
-        messages.show_failed(runner.failed)
-        sys.exit(messages.SOME_FAILED)
+    messages.end_runs(analysis.runner)
     check_report(analysis)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -11,6 +13,7 @@ from typer.core import TyperGroup
 from ridgeline.cli import (
     analyze,
     compare,
+    conv,
     count,
     doctor,
     export,
@@ -26,7 +29,7 @@ from ridgeline.cli import (
 from ridgeline.cli import run as run_command
 from ridgeline.cli.interrupts import interrupts_raised
 from ridgeline.cli.messages import end_interrupted, show_message, show_problem
-from ridgeline.cli.stdout import StdoutError, give_up_stdout, guarded_stdout, open_stderr
+from ridgeline.cli.stdout import StdoutError, give_up_stdout, guarded_stdout
 from ridgeline.errors import RidgelineError
 from ridgeline.plain import plain_text
 from ridgeline.version import __version__
@@ -34,7 +37,7 @@ from ridgeline.version import __version__
 USER_ERROR = 2
 WORKFLOW = (
     "analyze", "doctor", "machine", "count", "export", "run", "train", "profile", "import",
-    "sweep", "status", "roofline", "compare", "report",
+    "conv", "sweep", "status", "roofline", "compare", "report",
 )  # fmt: skip
 
 
@@ -68,6 +71,7 @@ app.command("run", epilog=run_command.EXAMPLES)(run_command.run)
 app.command("train", epilog=train.EXAMPLES)(train.train)
 app.command("profile", epilog=profile.EXAMPLES, cls=profile.WithProgram)(profile.profile)
 app.command("import", epilog=imports.EXAMPLES)(imports.import_files)
+app.command("conv", epilog=conv.EXAMPLES)(conv.conv)
 app.command("sweep", epilog=sweep.EXAMPLES)(sweep.sweep)
 app.command("status", epilog=status.EXAMPLES)(status.status)
 app.command("roofline", epilog=roofline.EXAMPLES)(roofline.roofline)
@@ -99,25 +103,20 @@ def ridgeline(
 
 def run(arguments: list[str]) -> None:
     """Run a command. The one place that turns an error into two lines and an exit code."""
-    debug = "--debug" in arguments
-    open_stderr()
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115 - closed by `2>&-`
     try:
         with interrupts_raised(), guarded_stdout():
             app(args=arguments, prog_name="ridgeline", standalone_mode=True)
-    except StdoutError as error:
-        give_up_stdout()
-        if error.reader_has_gone:  # `ridgeline … | head`
-            sys.exit(0)
-        show_problem(error)
-        sys.exit(USER_ERROR)
-    except RidgelineError as error:
-        if debug:
-            raise
-        show_problem(error)
-        sys.exit(USER_ERROR)
     except Exception as error:
-        if debug:
+        if isinstance(error, StdoutError):
+            give_up_stdout()
+            if error.reader_has_gone:  # `ridgeline … | head`
+                sys.exit(0)
+        elif "--debug" in arguments:
             raise
+        if isinstance(error, RidgelineError):
+            show_problem(error)
+            sys.exit(USER_ERROR)
         text = plain_text(" ".join(str(error).split())[:300])
         show_problem(f"internal error: {type(error).__name__}: {text}")
         show_message("  hint: this is a bug in ridgeline; --debug shows where")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.cli import options as opt
 from ridgeline.cli.interrupts import import_tables
 from ridgeline.cli.messages import print_json, show_message, show_notes, show_problem
-from ridgeline.cli.options import Debug, JsonFormat, Outputs, Results, argument, option
+from ridgeline.cli.options import Debug, argument, option
 from ridgeline.cli.tables import Grid, print_grid, print_text
 from ridgeline.errors import RidgelineError
 from ridgeline.plain import plain_text
-from ridgeline.settings import one_of
 from ridgeline.store import DEFAULT_RESULTS, atomic_write_text, to_json
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ EXAMPLES = """
   ridgeline compare commit:cf37d28 commit:ccd1cc1
   ridgeline compare main/ branch/ --fail-above 5% --format markdown
   ridgeline compare main:resnet50 branch:resnet50 -o difference.md
+  ridgeline compare SWEEP precision=fp32 precision=amp   # two values, all else equal
 
 [bold]Sides[/]: a run (its id, its beginning or its last six characters),
 a label, a model, commit:SHA, another results folder, FOLDER:any of these.
@@ -45,7 +46,10 @@ SPARE = ("p", "peak memory", "J/sample", "samples/s", "why", "of A's step", "of 
 def compare(
     a: str = argument(..., "A", "What was before: a run, label, model, …, see below."),
     b: str = argument(..., "B", "What is compared with it."),
-    results: Results = DEFAULT_RESULTS,
+    other: str | None = argument(
+        None, "VALUE", "After the name of a sweep and SETTING=VALUE: the other value."
+    ),
+    results: opt.Results = DEFAULT_RESULTS,
     fail_above: str | None = option(
         None, "Exit with 1 if B is shown to be slower by more than this: 5%.", metavar="PERCENT"
     ),
@@ -54,8 +58,8 @@ def compare(
     ),
     top: int = option(10, "Layers that are shown.", min=1),
     form: str = option("table", "table, markdown or json, on stdout.", "--format", choices=FORMATS),
-    output: Outputs = None,
-    as_json: JsonFormat = False,
+    output: opt.Outputs = None,
+    as_json: opt.JsonFormat = False,
     quiet: bool = option(False, "No advice.", "-q", "--quiet"),
     debug: Debug = False,
 ) -> None:
@@ -65,31 +69,30 @@ def compare(
     and what else differs between the sides: versions, commits, clocks, limits.
     """
     form = "json" if as_json else form
-    one_of("--format", form, FORMATS)
-    for path in output or ():
-        one_of("ending of --output", path.suffix, ENDINGS)
+    opt.check_outputs(form, FORMATS, output, ENDINGS)
     limit = None if fail_above is None else parse_percentage(fail_above)
     import_tables()
     from ridgeline.report.compare import compare as compare_sides
+    from ridgeline.report.compare import compare_values
     from ridgeline.report.comparison import as_markdown
 
-    comparison = compare_sides(a, b, results=results, layers=layers)
-    content = _to_dict(comparison, limit)
+    if other is not None:
+        comparison = compare_values(a, b, other, results=results, layers=layers)
+    else:
+        comparison = compare_sides(a, b, results=results, layers=layers)
+    text, content = as_markdown(comparison, top=top), _to_dict(comparison, limit)
     try:
         if form == "json":
             print_json(content)
         elif form == "markdown":
-            print(plain_text(as_markdown(comparison, top=top)), end="")
+            print(plain_text(text), end="")
         else:
             _print_tables(comparison, top)
         if not quiet and form != "markdown":  # which has its notes in it
             show_notes(comparison.notes)
     finally:  # files are written even if nobody reads what is printed: `… -o FILE | head`
         for path in output or ():
-            is_json = path.suffix == ".json"
-            atomic_write_text(
-                path, to_json(content) if is_json else as_markdown(comparison, top=top)
-            )
+            atomic_write_text(path, to_json(content) if path.suffix == ".json" else text)
             if not quiet:
                 show_message(f"wrote {path}")
     if limit is not None:
@@ -140,8 +143,7 @@ def _to_dict(comparison: Comparison, limit: float | None) -> dict[str, Any]:
 def _print_tables(comparison: Comparison, top: int) -> None:
     from ridgeline.report.comparison import details, explanations, main_table, summary
 
-    print_text(f"A: {comparison.before}")
-    print_text(f"B: {comparison.after}")
+    print_text(f"A: {comparison.before}\nB: {comparison.after}")
     _print_table(main_table(comparison), names=2)
     print_text(summary(comparison))
     for table in details(comparison, top):
@@ -152,6 +154,5 @@ def _print_tables(comparison: Comparison, top: int) -> None:
 
 
 def _print_table(table: Table, *, names: int = 1) -> None:
-    if table.rows:
-        rows = [list(row) for row in table.rows]
-        print_grid(Grid(header=list(table.header), rows=rows, text_columns=names, spare=SPARE))
+    rows = [list(row) for row in table.rows]
+    print_grid(Grid(header=list(table.header), rows=rows, text_columns=names, spare=SPARE))

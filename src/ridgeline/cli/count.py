@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-
-import typer
 
 from ridgeline.cli import options as opt
 from ridgeline.cli.interrupts import stopped_at_once
@@ -15,6 +10,7 @@ from ridgeline.cli.messages import end_interrupted, print_json, raise_last, show
 from ridgeline.cli.progress import progress_bar
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import one_of
+from ridgeline.signals import interrupts_noted
 from ridgeline.units import parse_bytes
 
 EXAMPLES = """
@@ -64,13 +60,13 @@ def count(
         False, "Show formulas that add up to the FLOPs of each row.", "--formulas"
     ),
     growth: bool = opt.option(False, "Show how cost grows with batch and input size.", "--growth"),
-    find_max_batch: str | None = opt.option(
-        None, "Largest batch that fits in 24GB, 80GiB, …", metavar="BYTES"
+    find_max_batch: int | None = opt.option(
+        None, "Largest batch that fits in 24GB, 80GiB, …", metavar="BYTES", parser=parse_bytes
     ),
     compare_onnx: Path | None = opt.option(
         None, "Compare with the model's ONNX file, and say why it differs.", metavar="FILE.onnx"
     ),
-    against: Path | None = typer.Option(None, hidden=True),  # its former name
+    against: Path | None = opt.option(None, "", hidden=True),  # its former name
     form: str = opt.option(
         "table", "table, markdown, csv or json, on stdout.", "--format", choices=FORMATS
     ),
@@ -95,35 +91,36 @@ def count(
     if list_models:
         with stopped_at_once():
             return _list_models(models or [], as_json=form == "json")
-    with _errors_as_json(form):
-        with stopped_at_once(before=lambda: _print_nothing(form)):  # torch would lose Ctrl-C
-            from ridgeline.cli import render_count
-            from ridgeline.pipeline import count_models
+    with stopped_at_once():  # torch would lose Ctrl-C
+        from ridgeline.cli import render_count
+        from ridgeline.pipeline import count_models
 
-            count_models.import_counting(tuple(models or ()))
-        options = count_models.CountOptions(
-            models=tuple(models or ()),
-            batch_sizes=opt.parse_batch_sizes(batch_size),
-            mode=mode,
-            precision=precision,
-            optimizer=optimizer,
-            causal=causal,
-            input_size=opt.parse_input_size(input_size),
-            seq_len=seq_len,
-            config=opt.parse_config(config),
-            dims=opt.parse_dims(dim or []),
-            growth=growth,
-            limit_bytes=parse_bytes(find_max_batch) if find_max_batch is not None else None,
-            compare_onnx=compare_onnx or against,
-        )
-        count_models.check_options(options)
-        one_of("--format", form, FORMATS)
-        one_of("--table", table, TABLES)
-        for path in output or ():
-            one_of("ending of --output", path.suffix, ENDINGS)
-
-    with progress_bar(options.steps, quiet=quiet, first="importing") as progress:
-        outcome = count_models.count_models(options, progress.start)
+        count_models.import_counting(tuple(models or ()))
+    options = count_models.CountOptions(
+        models=tuple(models or ()),
+        batch_sizes=opt.parse_batch_sizes(batch_size),
+        mode=mode,
+        precision=precision,
+        optimizer=optimizer,
+        causal=causal,
+        input_size=opt.parse_input_size(input_size),
+        seq_len=seq_len,
+        config=opt.parse_config(config),
+        dims=opt.parse_dims(dim or []),
+        growth=growth,
+        limit_bytes=find_max_batch,
+        compare_onnx=compare_onnx or against,
+    )
+    count_models.check_options(options)
+    opt.check_outputs(form, FORMATS, output, ENDINGS)
+    one_of("--table", table, TABLES)
+    interrupts: list[int] = []
+    outcome = count_models.CountOutcome()
+    with (
+        interrupts_noted(interrupts),
+        progress_bar(options.steps, quiet=quiet, first="importing") as progress,
+    ):
+        count_models.count_models(options, outcome, progress.start)
     stored = count_models.save_counts(options, outcome, results) if results is not None else []
     view = render_count.CountView(
         table=table, depth=depth, formulas=formulas, limit_bytes=options.limit_bytes
@@ -135,29 +132,11 @@ def count(
         written = render_count.write_files(outcome, view, output or [], output_dir)
         for path in [*written, *stored] if not quiet else ():
             show_message(f"wrote {path}")
-    if outcome.is_interrupted:
+    if interrupts:
         end_interrupted("; what was counted until then is above" if outcome.results else "")
     raise_last([error for _, error in outcome.errors])
     for comparison in outcome.comparisons:
         render_count.check_same_macs(comparison)
-
-
-@contextmanager
-def _errors_as_json(form: str) -> Iterator[None]:
-    """For scripts, an error that comes before any counting is JSON, too."""
-    try:
-        yield
-    except RidgelineError as error:
-        if form == "json":
-            reason = {"model": None, "problem": error.problem, "hint": error.hint}
-            print_json({"schema": SCHEMA, "models": [], "errors": [reason]})
-        raise
-
-
-def _print_nothing(form: str) -> None:
-    if form == "json":
-        print_json({"schema": SCHEMA, "models": []})
-        sys.stdout.flush()
 
 
 def _list_models(patterns: list[str], *, as_json: bool) -> None:

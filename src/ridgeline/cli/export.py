@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from ridgeline.cli import options as opt
 from ridgeline.cli.messages import print_json
 from ridgeline.cli.progress import progress_bar
-from ridgeline.errors import RidgelineError
 from ridgeline.plain import plain_text
 from ridgeline.records import MODES, WorkloadSpec
 from ridgeline.units import format_bytes, parse_bytes
@@ -53,8 +52,11 @@ def export(
     ),
     opset: int | None = opt.option(None, "Version of ONNX's operators.", choices=OPSETS),
     static: bool = opt.option(False, "All dimensions are numbers: none is left open.", "--static"),
-    external_above: str = opt.option(
-        "1GB", "Weights of more than this go to FILE.onnx.data beside it.", metavar="BYTES"
+    external_above: int = opt.option(
+        "1GB",
+        "Weights of more than this go to FILE.onnx.data beside it.",
+        metavar="BYTES",
+        parser=parse_bytes,
     ),
     check: bool = opt.option(True, "Run it in onnxruntime and in torch.", "--check/--no-check"),
     force: bool = opt.option(False, "Replace a file that is there.", "--force"),
@@ -75,7 +77,7 @@ def export(
         opset=opset,
         is_static=static,
         is_checked=check,
-        external_above_bytes=parse_bytes(external_above),
+        external_above_bytes=external_above,
     )
     spec = WorkloadSpec(
         model=model,
@@ -87,16 +89,8 @@ def export(
     )
     check_export(spec, settings)
     path = output or default_path(model)
-    try:
-        with progress_bar(STEPS, quiet=quiet) as progress:
-            exported = export_model(
-                spec, settings, path, progress.start, force=force, in_process=debug
-            )
-    except RidgelineError as error:
-        if as_json:
-            answer = {"problem": error.problem, "hint": error.hint}
-            print_json({"schema": SCHEMA, "error": answer})
-        raise
+    with progress_bar(STEPS, quiet=quiet) as progress:
+        exported = export_model(spec, settings, path, progress.start, force=force, in_process=debug)
     if as_json:
         print_json({"schema": SCHEMA, "exported": exported.to_dict()})
         return

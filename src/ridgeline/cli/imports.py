@@ -10,6 +10,7 @@ from ridgeline.cli.interrupts import import_tables
 from ridgeline.cli.options import Label, Output, argument, option, takes_groups
 from ridgeline.cli.progress import progress_bar
 from ridgeline.plain import plain_text
+from ridgeline.signals import interrupts_noted
 from ridgeline.store import ResultsFolder
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ EXAMPLES = """
   ridgeline import report.ncu-rep
   ridgeline import flops.csv bytes.csv          (metrics of the same kernels are joined)
   ridgeline import trace.json.gz kernels_cuda_gpu_kern_sum.csv
+  ridgeline import capture.csv --device v100
   ridgeline import capture.csv --json | jq '.captures[0].flops'
   ridgeline import capture.csv && ridgeline roofline --peak-compute 8.1 --peak-bw 300
 
@@ -41,6 +43,12 @@ def import_files(
         readable=False,
     ),
     label: Label = None,
+    device: str | None = option(
+        None,
+        "The device of files that do not name one, as a datasheet calls it: v100, h200.",
+        "--device",
+        metavar="NAME",
+    ),
     store: bool = option(True, "Keep it, or only show.", "--store/--no-store"),
     *,
     output: Output,
@@ -54,18 +62,20 @@ def import_files(
     if results:
         results.check_writable()
     import_tables()
-    from ridgeline.pipeline.import_captures import import_captures
+    from ridgeline.pipeline.import_captures import import_captures, store_captures
 
     different = list(dict.fromkeys(files))
     if len(different) < len(files) and not output.quiet:
         messages.show_notes(["a file that is named twice is read once"])
+    interrupts: list[int] = []
     with progress_bar(len(different), quiet=output.quiet) as progress:
-        outcome = import_captures(different, results, label, progress)
-    try:
+        outcome = import_captures(different, progress.start, device=device)
+    with interrupts_noted(interrupts):
+        if results:
+            store_captures(outcome, results, label)
+    with interrupts_noted(interrupts):
         _print_outcome(outcome, label, output)
-    except KeyboardInterrupt:
-        outcome.is_interrupted = True
-    if outcome.is_interrupted:
+    if interrupts:
         messages.end_interrupted(f"; captures kept: {len(outcome.paths)}")
     messages.raise_last(outcome.errors)
 

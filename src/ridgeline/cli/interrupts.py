@@ -13,12 +13,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
-from ridgeline.signals import INTERRUPTED, interrupts_later
+from ridgeline.signals import INTERRUPTED
 
 SEND_AGAIN_S = 0.02  # after this the callback that lost an interrupt has ended
 _pressed: list[int] = []
@@ -77,22 +77,10 @@ def interrupts_raised() -> Iterator[None]:
 
 
 @contextmanager
-def interrupts_too_late() -> Iterator[None]:
-    """All work is done, and this shows it: an interrupt in here has nothing left to stop."""
-    earlier = len(_pressed)
-    with suppress(KeyboardInterrupt), interrupts_later():
-        yield
-    del _pressed[earlier:]
-
-
-@contextmanager
-def stopped_at_once(
-    message: str = "interrupted", before: Callable[[], None] = lambda: None
-) -> Iterator[None]:
-    """Let Ctrl-C end the command here and now; `before` prints what a script still needs."""
+def stopped_at_once(message: str = "interrupted") -> Iterator[None]:
+    """Let Ctrl-C end the command here and now."""
 
     def stop(*_: object) -> None:
-        before()
         print(f"ridgeline: {message}", file=sys.stderr, flush=True)
         os._exit(INTERRUPTED)
 

@@ -13,7 +13,6 @@ from ridgeline.cli.options import Debug, Json, Output, Results, option, takes_gr
 from ridgeline.cli.progress import progress_bar
 from ridgeline.cli.tables import Grid, Rows, print_grid
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.energy_fit import CAPPED
 from ridgeline.machine.passport import (
     Ceiling,
     EnergyModel,
@@ -301,8 +300,7 @@ def _print_passport(passport: Passport, *, as_json: bool) -> None:
 
 def _print_energy(model: EnergyModel) -> None:
     """Coefficients with their intervals, how well they fit, and every point."""
-    clocks = ", at lower clocks" if model.regime == CAPPED else ""
-    print(f"\nenergy of {model.device}{clocks}: {model.how}\n")
+    print(f"\nenergy of {model.device}: {model.how}\n")
     named = {
         **{f"FLOP ({name})": (one, "J") for name, one in model.j_per_flop.items()},
         **{f"byte ({name})": (one, "J") for name, one in model.j_per_byte.items()},

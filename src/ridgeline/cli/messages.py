@@ -12,7 +12,8 @@ from ridgeline.plain import plain_text
 from ridgeline.signals import INTERRUPTED
 
 if TYPE_CHECKING:
-    from ridgeline.store import FailedRun, Run
+    from ridgeline.pipeline.cases import CaseRunner
+    from ridgeline.store import Run
 
 SOME_FAILED = 3  # the exit code
 OnMessage = Callable[[str], None]
@@ -30,11 +31,6 @@ def messages_unless(quiet: bool) -> OnMessage:
     return (lambda text: None) if quiet else show_message
 
 
-def logs_if(debug: bool) -> OnMessage:
-    """Prints the log of a case that failed."""
-    return (lambda log: print(log, end="", file=sys.stderr)) if debug else (lambda log: None)
-
-
 def show_notes(texts: Iterable[str]) -> None:
     for text in texts:
         show_message(f"note: {plain_text(text)}")
@@ -49,18 +45,21 @@ def name_run(run: Run) -> str:
     return f"{request.model}, batch {request.batch_size}, {request.precision}"
 
 
-def show_failed(runs: Sequence[FailedRun]) -> None:
-    """The reason of every run that failed."""
-    for run in runs:
-        show_problem(f"{name_run(run)}: failed: {run.result.reason}\n  hint: {run.result.hint}")
-
-
 def raise_last(errors: Sequence[RidgelineError]) -> None:
     """The last error, if there is any, ends the command; those before it are printed."""
     for error in errors[:-1]:
         show_problem(error)
     if errors:
         raise errors[-1]
+
+
+def end_runs(runner: CaseRunner) -> None:
+    """End the command where an input was wrong or a run failed, with the reasons."""
+    raise_last(runner.errors)
+    for run in runner.failed:
+        show_problem(f"{name_run(run)}: failed: {run.result.reason}\n  hint: {run.result.hint}")
+    if runner.failed:
+        sys.exit(SOME_FAILED)
 
 
 def end_interrupted(kept: str = "") -> NoReturn:

@@ -6,8 +6,7 @@ imports torch, which takes seconds: completion and `--help` need these names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from ridgeline.errors import RidgelineError
-from ridgeline.settings import BACKENDS, MODES, OPTIMIZERS, PRECISIONS
+from ridgeline.settings import BACKENDS, MODES, OPTIMIZERS, PRECISIONS, one_of
 from ridgeline.store import DEFAULT_RESULTS
 
 if TYPE_CHECKING:
@@ -106,10 +105,7 @@ def parse_dims(texts: Sequence[str]) -> dict[str, int]:
                 f"--dim {text!r} is not valid",
                 hint=f"write --dim NAME=N, as in seq=128, with one whole number of 0 to {LARGEST}",
             )
-        if sizes.setdefault(name, int(number)) != int(number):
-            raise RidgelineError(
-                f"--dim {name} is given twice: {sizes[name]} and {number}", hint="give one of them"
-            )
+        sizes[name] = int(number)
     return sizes
 
 
@@ -130,6 +126,15 @@ def option(default: Any, text: str, *names: str, choices: Sequence[str] = (), **
 def folder(default: Any, text: str, **more: Any) -> Any:
     """The path of a folder."""
     return option(default, text, metavar="DIR", parser=parse_folder, **more)
+
+
+def check_outputs(
+    form: str, forms: tuple[str, ...], outputs: Sequence[Path] | None, endings: tuple[str, ...]
+) -> None:
+    """Refuse a --format, or a file of --output, in which a command cannot write."""
+    one_of("--format", form, forms)
+    for path in outputs or ():
+        one_of("ending of --output", path.suffix, endings)
 
 
 def argument(default: Any, metavar: str, text: str, **more: Any) -> Any:
@@ -254,14 +259,10 @@ class StoredRuns(Group):
         from ridgeline.pipeline.outputs import read_chosen
 
         chosen: dict[str, Any] = {**vars(self), "names": tuple(self.names or ())}
-
-        @contextmanager
-        def counting_bar(total: int) -> Iterator[Callable[[str], None]]:
-            with progress_bar(total, quiet=output.quiet, first="counting") as progress:
-                yield progress.start
-
-        study, problems = read_chosen(
-            output.results, label=label, counting_bar=counting_bar, **chosen
-        )
+        with progress_bar(1, quiet=output.quiet, first="reading") as progress:
+            progress.start("")
+            study, problems = read_chosen(
+                output.results, label=label, on_progress=progress.update, **chosen
+            )
         show_notes([*problems, *study.problems, *study.remarks])
         return study

@@ -13,12 +13,12 @@ from typer.core import TyperCommand
 
 from ridgeline.cli import messages
 from ridgeline.cli.options import Label, Output, folder, option, takes_groups
-from ridgeline.cli.step_options import Step, Work
+from ridgeline.cli.step_options import Step, Work, make_runner
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import DEFAULT_BATCH
+from ridgeline.signals import interrupts_noted
 
 if TYPE_CHECKING:
-    from ridgeline.cli.progress import Progress
     from ridgeline.pipeline.cases import Selection
     from ridgeline.pipeline.profile import Profiler
 
@@ -108,26 +108,22 @@ def profile(
         step, default_batch_sizes=(DEFAULT_BATCH,), label=label,
         backend="cuda", iters=UNWATCHED_STEPS, layers=True, energy=False,
     )  # fmt: skip
-    from ridgeline.pipeline.profile import Profiler, check_options
-    from ridgeline.store import ResultsFolder
+    from ridgeline.pipeline.profile import Profiler
 
     options = {"tier": tier, "level": level, "tool": tool, "steps": iters, "warmup": warmup_iters,
                "is_dry": dry_run, "keep": keep}  # fmt: skip
-    check_options(options)  # what cannot be requested is said before anything runs
-    store = ResultsFolder(output.results)
-    store.check_writable()
-    profiler = Profiler(
-        results=store,
-        options=options,
-        label=label or "",
-        on_failure_log=messages.logs_if(output.debug),
-    )
-    is_interrupted = False
-    try:
+    profiler = Profiler(runner=make_runner(output), options=options, label=label or "")
+    interrupts: list[int] = []
+    with interrupts_noted(interrupts):
         _profile(profiler, selection, program, work.precision or "", quiet=output.quiet)
-    except KeyboardInterrupt:
-        is_interrupted = True
-    _finish(profiler, output, is_interrupted=is_interrupted)
+    _show(profiler, output)
+    if interrupts:
+        messages.end_interrupted(f"; profiles kept: {len(profiler.profiles)}")
+    for failure in dict.fromkeys(map(str, profiler.failures)):
+        messages.show_problem(failure)
+    messages.end_runs(profiler.runner)
+    if profiler.failures:
+        sys.exit(messages.SOME_FAILED)
 
 
 def _profile(
@@ -144,30 +140,30 @@ def _profile(
 
     one_s = RUN_S + TRACE_S + COUNTED_S
     total_s = PROGRAM_S if program else one_s * selection.case_count
-    with progress_bar(total_s, quiet=quiet, in_seconds=True) as progress:
-        profiler.progress = progress
+    with progress_bar(total_s, quiet=quiet) as progress:
+        profiler.runner.progress = progress
+
+        def on_message(text: str) -> None:
+            with progress.aside():
+                messages.show_message(text)
+
         if not quiet:
-            profiler.on_plan = lambda name, plan: _print_aside(progress, f"{name}: {plan}")
-            profiler.on_message = lambda text: _print_aside(progress, f"note: {text}")
+            profiler.on_plan = lambda name, plan: on_message(f"{name}: {plan}")
+            profiler.on_message = lambda text: on_message(f"note: {text}")
         if program:
             profiler.profile_program(program, precision)
         else:
             profiler.profile_models(selection)
 
 
-def _print_aside(progress: Progress, text: str) -> None:
-    with progress.aside():
-        messages.show_message(text)
-
-
-def _finish(profiler: Profiler, output: Output, *, is_interrupted: bool) -> None:
-    """Show what there is, and end with the code for it."""
+def _show(profiler: Profiler, output: Output) -> None:
+    """What there is, also after an interrupt."""
     from ridgeline.cli import show_profiles
     from ridgeline.report.views import write_views
 
-    profiles, runner = profiler.profiles, profiler.runner
-    if runner is not None and runner.runs:
-        write_views(profiler.results)
+    profiles, results = profiler.profiles, profiler.runner.results
+    if profiler.runner.runs:
+        write_views(results)
     if output.as_json:
         content = {
             "profiles": [show_profiles.profile_to_json(run) for run in profiles],
@@ -175,18 +171,9 @@ def _finish(profiler: Profiler, output: Output, *, is_interrupted: bool) -> None
         }
         messages.print_json(content)
     elif any(run.result.status == "ok" for run in profiles):
-        show_profiles.show_profiles(profiles, profiler.results, quiet=output.quiet)
+        show_profiles.show_profiles(profiles, results, quiet=output.quiet)
         for run in () if output.quiet else profiles:
             messages.show_message(f"wrote {run.path}")
-    if is_interrupted:
-        messages.end_interrupted(f"; profiles kept: {len(profiles)}")
-    for failure in dict.fromkeys(map(str, profiler.failures)):
-        messages.show_problem(failure)
-    failed = runner.failed if runner is not None else []
-    messages.raise_last(runner.errors if runner is not None else [])
-    messages.show_failed(failed)
-    if failed or profiler.failures:
-        sys.exit(messages.SOME_FAILED)
 
 
 def _refuse(ctx: typer.Context, names: Collection[str], why: str, hint: str) -> None:

@@ -17,46 +17,46 @@ SLACK = 0.97  # of the time that a unit of work is expected to take, until it ha
 class Progress:
     """Units of work, one after another; a bar on stderr only where somebody can see it.
 
-    Each call also raises an interrupt again that a library has lost.
+    A unit weighs 1, or the seconds that it is expected to take. Each call also raises an interrupt
+    again that a library has lost.
     """
 
-    def __init__(
-        self, bars: Any = None, *, in_seconds: bool = False, follows_parts: bool = False
-    ) -> None:
+    def __init__(self, bars: Any = None) -> None:
         self._bars = bars  # rich's; None: nothing is shown
-        self._in_seconds = in_seconds  # units weigh their seconds, the bar moves with the clock
-        self._follows_parts = follows_parts  # units are not numbered: the bar is that of parts
         self._finished = self._weight = self._shown = 0.0  # of units before, of this, of the bar
-        self._started_s = 0.0
+        self._next_s = self._expected_s = self._started_s = 0.0
         self._what = ""
         self._live: Any = None
+
+    def expect(self, seconds: float) -> None:
+        """The next unit will take about so long: the bar moves with the clock."""
+        self._next_s = seconds
 
     def start(self, what: str, *, advance: bool = True) -> None:
         """Begin the next unit; without `advance`, something that is none of them."""
         stop_if_pressed()
         self._what = what
-        if not self._in_seconds:
+        if advance:
             self._finished += self._weight
-            self._weight = float(advance)
-        self._advance(self._finished, what)
+            self._weight, self._expected_s, self._next_s = self._next_s or 1.0, self._next_s, 0.0
+            self._started_s = monotonic()
+        self._draw(what, self._finished)
 
     def update(self, what: str, done: int, total: int) -> None:
         """So much of a part of this unit is done; a total of 0 is not known."""
         stop_if_pressed()
+        share = done / total if total else 0.0
+        if self._expected_s:
+            share = min((monotonic() - self._started_s) / self._expected_s, SLACK)
         text = ": ".join(part for part in (self._what, what) if part)
-        if self._follows_parts:
-            self._draw(text, completed=done, total=total or None)
-        elif self._in_seconds:
-            spent_s = min(monotonic() - self._started_s, SLACK * self._weight)
-            self._advance(self._finished + spent_s, text)
-        else:
-            self._advance(self._finished + (self._weight * done / total if total else 0.0), text)
+        self._draw(text, self._finished + share * self._weight)
 
-    def expect(self, seconds: float) -> None:
-        """The next unit will take about so long; only a bar in seconds minds."""
-        if self._in_seconds:
-            self._finished += self._weight
-            self._weight, self._started_s = seconds, monotonic()
+    def _draw(self, text: str, reached: float) -> None:
+        """Move the bar, which never goes back."""
+        self._shown = max(self._shown, reached)
+        if self._bars is not None:
+            (task,) = self._bars.task_ids
+            self._bars.update(task, description=plain_text(text), completed=self._shown)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -66,16 +66,6 @@ class Progress:
             yield
         finally:
             self.show()
-
-    def _advance(self, reached: float, text: str) -> None:
-        """Move the bar, which never goes back."""
-        self._shown = max(self._shown, reached)
-        self._draw(text, completed=self._shown)
-
-    def _draw(self, text: str, **values: float | None) -> None:
-        if self._bars is not None:
-            (task,) = self._bars.task_ids
-            self._bars.update(task, description=plain_text(text), **values)
 
     def show(self) -> None:
         """Show the bar, by a new Live: one that was shown before would wipe out later lines."""
@@ -94,13 +84,11 @@ class Progress:
 
 @contextmanager
 def progress_bar(
-    total: float | None, *, quiet: bool, first: str = "starting", in_seconds: bool = False
+    total: float | None, *, quiet: bool, first: str = "starting"
 ) -> Iterator[Progress]:
     """Progress over `total` units, or seconds; `first` is shown before the first unit."""
-    bars = None
-    if not quiet and sys.stderr.isatty():
-        bars = _make_bar(total, first, with_count=not in_seconds and total is not None)
-    progress = Progress(bars, in_seconds=in_seconds, follows_parts=total is None)
+    is_seen = not quiet and sys.stderr.isatty()
+    progress = Progress(_make_bar(total, first) if is_seen else None)
     progress.show()
     try:
         yield progress
@@ -108,14 +96,14 @@ def progress_bar(
         progress.hide()
 
 
-def _make_bar(total: float | None, first: str, *, with_count: bool) -> Any:
+def _make_bar(total: float | None, first: str) -> Any:
     from rich import progress as rich
     from rich.console import Console
 
     bars = rich.Progress(
         rich.TextColumn("{task.description}", markup=False),
         rich.BarColumn(),
-        *([rich.MofNCompleteColumn()] if with_count else []),
+        *([rich.MofNCompleteColumn()] if isinstance(total, int) and total > 1 else []),
         rich.TimeElapsedColumn(),
         rich.TimeRemainingColumn(),
         console=Console(stderr=True),

@@ -11,7 +11,18 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.cli.tables import FORMULA, Grid, Rows, print_grid, print_text, screen, to_markdown
+from ridgeline.cli.tables import (
+    FORMULA,
+    NOT_KNOWN,
+    Columns,
+    Grid,
+    Rows,
+    make_grid,
+    print_grid,
+    print_text,
+    screen,
+    to_markdown,
+)
 from ridgeline.count import result as layers
 from ridgeline.count.growth import QUANTITIES
 from ridgeline.errors import RidgelineError
@@ -132,10 +143,12 @@ def _write_folder(outcome: CountOutcome, folder: Path) -> list[Path]:
 
 def _describe_all(result: CountResult) -> str:
     """Everything about one model in plain text: all layers, shapes and formulas."""
-    summary = Grid(header=SUMMARY_HEADER, rows=summary_rows([result]))
     every = CountView(depth=EVERY_DEPTH, formulas=True)
     file = StringIO()
-    _print_blocks([summary, *_describe_result(result, every, with_memory=True)], screen(file))
+    _print_blocks(
+        [describe_summary([result]), *_describe_result(result, every, with_memory=True)],
+        screen(file),
+    )
     return file.getvalue()
 
 
@@ -217,9 +230,28 @@ def _to_table(outcome: CountOutcome, view: CountView) -> pd.DataFrame:
 
 # ---------------------------------------------------------------- for people
 
-SUMMARY_HEADER = ["model", "batch", "params", "MACs", "FLOPs", "bytes moved", "bytes, fused",
-                  "FLOP/B", "peak memory", "coverage"]  # fmt: skip
-PHASE_HEADER = ["phase", "MACs", "FLOPs", "transcend.", "read", "written", "share of FLOPs"]
+SUMMARY: Columns = {
+    "model": lambda r: r.model,
+    "batch": lambda r: str(r.batch_size),
+    "params": lambda r: format_count(r.params),
+    "MACs": lambda r: si(r.total.macs),
+    "FLOPs": lambda r: format_flops(r.total.flops),
+    "bytes moved": lambda r: format_bytes(r.total.moved_bytes),
+    "bytes, fused": lambda r: format_bytes(r.fused.total_bytes),
+    "FLOP/B": lambda r: "–".join(map(format_ratio, r.intensity_range)),
+    "peak memory": lambda r: format_bytes(r.memory.peak_bytes),
+    "coverage": lambda r: format_percent(r.coverage),
+}
+SUMMARY_SPARE = ("coverage", "bytes, fused", "params", "FLOP/B", "MACs", "peak memory")
+PHASES: Columns = {  # of a phase's name, its cost and its share of the FLOPs
+    "phase": lambda p: p[0],
+    "MACs": lambda p: si(p[1].macs),
+    "FLOPs": lambda p: format_flops(p[1].flops),
+    "transcend.": lambda p: si(p[1].transcendentals),
+    "read": lambda p: format_bytes(p[1].read_bytes),
+    "written": lambda p: format_bytes(p[1].written_bytes),
+    "share of FLOPs": lambda p: format_percent(p[2]),
+}
 LAYER_HEADER = ["module", "type", "input", "output", "params", "MACs", "FLOPs", "read", "written"]
 OP_HEADER = ["module", "op", "phase", "input", "output", "MACs", "FLOPs", "read", "written"]
 SPARE = ("input", "output", "type", "params", "read", "written", "phase", "MACs")
@@ -233,19 +265,19 @@ def _shorten(text: str) -> str:
     return text if len(text) <= LONGEST_CELL else f"{text[:LONGEST_CELL]}…"
 
 
-COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {  # title: field of a row, its format
-    "module": ("path", _shorten),
-    "type": ("type", _shorten),
-    "op": ("op", _shorten),
-    "phase": ("phase", _shorten),
-    "input": ("input_shapes", _shorten),
-    "output": ("output_shapes", _shorten),
-    "params": ("params", format_count),
-    "MACs": ("macs", si),
-    "FLOPs": ("flops", format_flops),
-    "read": ("read_bytes", format_bytes),
-    "written": ("written_bytes", format_bytes),
-    FORMULA: ("formula", str),
+COLUMNS: Columns = {
+    "module": lambda row: _shorten(row["path"]),
+    "type": lambda row: _shorten(row["type"]),
+    "op": lambda row: _shorten(row["op"]),
+    "phase": lambda row: row["phase"],
+    "input": lambda row: _shorten(row["input_shapes"]),
+    "output": lambda row: _shorten(row["output_shapes"]),
+    "params": lambda row: format_count(row["params"]),
+    "MACs": lambda row: si(row["macs"]),
+    "FLOPs": lambda row: format_flops(row["flops"]),
+    "read": lambda row: format_bytes(row["read_bytes"]),
+    "written": lambda row: format_bytes(row["written_bytes"]),
+    FORMULA: lambda row: row["formula"],
 }
 
 
@@ -253,7 +285,7 @@ def _describe_counts(
     outcome: CountOutcome, view: CountView, *, is_terminal: bool
 ) -> Iterator[Block]:
     """Everything for people, in order; the terminal shows either comparisons or layers."""
-    yield Grid(header=SUMMARY_HEADER, rows=summary_rows(outcome.results), turns=True)
+    yield describe_summary(outcome.results)
     for comparison in outcome.comparisons:
         yield from _describe_comparison(comparison, view.depth)
     for result in () if is_terminal and outcome.comparisons else outcome.results:
@@ -270,7 +302,7 @@ def _describe_result(result: CountResult, view: CountView, *, with_memory: bool)
     name = f"{plain_line(result.model)}, batch {result.batch_size}"
     yield Heading(f"{name}, {result.mode}, {result.precision}{optimizer}")
     if result.mode == "train":
-        yield Grid(header=PHASE_HEADER, rows=phase_rows(result), turns=True)
+        yield describe_phases(result)
     if with_memory:
         yield Grid(header=["memory", "bytes"], rows=_memory_rows(result))
     yield from _describe_rows(result, view)
@@ -286,8 +318,9 @@ def _describe_rows(result: CountResult, view: CountView) -> Iterator[Block]:
     )
     shown = rows if view.depth is not None and not is_ops else _find_largest(rows)
     header = [*(OP_HEADER if is_ops else LAYER_HEADER), *([FORMULA] if view.formulas else [])]
+    columns = {title: COLUMNS[title] for title in header}
     names = header.index("output") + 1
-    yield Grid(header=header, rows=_format_rows(shown, header), text_columns=names, spare=SPARE)
+    yield make_grid(map(_indent, shown), columns, names=names, spare=SPARE)
     if len(shown) < len(rows):
         source = "-o FILE.csv" if is_ops else "--depth 1 or -o FILE.csv"
         others = f"{len(rows) - len(shown):,}"
@@ -304,40 +337,24 @@ def _find_largest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [rows[number] for number in sorted(nlargest(MOST_ROWS, range(len(rows)), key=size))]
 
 
-def _format_rows(rows: Iterable[dict[str, Any]], header: list[str]) -> Rows:
-    """The cells of layers or operators; layers are indented by their depth."""
-    texts = []
-    for row in rows:
-        if "depth" in row:
-            indent = "  " * max(row["depth"] - 1, 0)
-            row = {**row, "path": indent + row["path"].rpartition(".")[2]}
-        columns = [COLUMNS[name] for name in header]
-        texts.append([form(row[field]) for field, form in columns])
-    return texts
+def _indent(row: dict[str, Any]) -> dict[str, Any]:
+    """A layer by its own name, indented by its depth."""
+    if "depth" not in row:
+        return row
+    return {**row, "path": "  " * max(row["depth"] - 1, 0) + row["path"].rpartition(".")[2]}
 
 
-def summary_rows(results: Iterable[CountResult]) -> Rows:
+def describe_summary(results: Iterable[CountResult]) -> Grid:
     """A row per count."""
-    rows = []
-    for r in results:
-        low, high = r.intensity_range
-        rows.append([
-            r.model, str(r.batch_size), format_count(r.params), si(r.total.macs),
-            format_flops(r.total.flops), format_bytes(r.total.moved_bytes),
-            format_bytes(r.fused.total_bytes),
-            f"{format_ratio(low)}–{format_ratio(high)}", format_bytes(r.memory.peak_bytes),
-            format_percent(r.coverage),
-        ])  # fmt: skip
-    return rows
+    return make_grid(results, SUMMARY, spare=SUMMARY_SPARE)
 
 
-def phase_rows(result: CountResult) -> Rows:
+def describe_phases(result: CountResult) -> Grid:
     total = max(result.total.flops, 1)
-    return [
-        [name, si(c.macs), format_flops(c.flops), si(c.transcendentals), format_bytes(c.read_bytes),
-         format_bytes(c.written_bytes), format_percent(c.flops / total)]
-        for name, c in result.phases.items()
-    ]  # fmt: skip
+    phases = [(name, cost, cost.flops / total) for name, cost in result.phases.items()]
+    return make_grid(
+        phases, PHASES, spare=("transcend.", "share of FLOPs", "MACs", "written", "read")
+    )
 
 
 def _memory_rows(result: CountResult) -> Rows:
@@ -355,25 +372,22 @@ GROWTH_NAMES = {
 }  # fmt: skip
 
 
-def _growth_lines(model: str, growth: Growth) -> list[str]:
+def _growth_lines(model: str, growth: Growth) -> Iterator[str]:
     """`FLOPs = 8.22e9·N` and its like; exact, checked at one more size."""
-    lines = [f"{model} grows with the batch N ({growth.size_name} {growth.size}):"]
-    lines += _formula_lines(growth.by_batch)
+    yield f"{model} grows with the batch N ({growth.size_name} {growth.size}):"
+    yield from _formula_lines(growth.by_batch)
     if growth.sizes:
         first, second, *_, last = growth.sizes
         span = f"{first}…{last} in steps of {second - first}"
-        lines.append(f"and, one sample, with the {growth.size_name} S ({span}):")
-        lines += _formula_lines(growth.by_size)
-    return [*lines, *(f"  note: {note}" for note in growth.notes)]
+        yield f"and, one sample, with the {growth.size_name} S ({span}):"
+        yield from _formula_lines(growth.by_size)
+    yield from (f"  note: {note}" for note in growth.notes)
 
 
-def _formula_lines(formulas: dict[str, Polynomial]) -> list[str]:
-    return [
-        f"  {name} = {formulas[key]}"
-        if key in formulas
-        else f"  {name}: no polynomial fits these sizes"
-        for key, name in GROWTH_NAMES.items()
-    ]
+def _formula_lines(formulas: dict[str, Polynomial]) -> Iterator[str]:
+    for key, name in GROWTH_NAMES.items():
+        formula = formulas.get(key)
+        yield f"  {name} = {formula}" if formula else f"  {name}: no polynomial fits these sizes"
 
 
 def _list_notes(result: CountResult) -> Iterator[str]:
@@ -388,15 +402,13 @@ def _list_notes(result: CountResult) -> Iterator[str]:
 
 # ---------------------------------------------------------------- the comparison with ONNX
 
-QUANTITIES_COMPARED: dict[str, tuple[str, Callable[[float], str]]] = {
-    "MACs": ("macs", si),
-    "other FLOPs": ("other_flops", si),
-    "transcend.": ("transcendentals", si),
-    "read": ("read_bytes", format_bytes),
-    "written": ("written_bytes", format_bytes),
+CHANGES: Columns = {  # of a cost that is a difference
+    "MACs": lambda change: _format_signed(change.macs, si),
+    "other FLOPs": lambda change: _format_signed(change.other_flops, si),
+    "transcend.": lambda change: _format_signed(change.transcendentals, si),
+    "read": lambda change: _format_signed(change.read_bytes, format_bytes),
+    "written": lambda change: _format_signed(change.written_bytes, format_bytes),
 }
-CAUSES_HEADER = ["cause", "operators", "modules", *QUANTITIES_COMPARED]
-MODULES_HEADER = ["module", "MACs, PyTorch", "MACs, ONNX", *QUANTITIES_COMPARED]
 CHANGES_SPARE = ("transcend.", "modules", "MACs")  # the verdict has the MACs
 MOST_MODULES = 3  # named in the verdict
 
@@ -406,19 +418,15 @@ def _describe_comparison(comparison: OnnxComparison, depth: int | None) -> Itera
     names = f"{comparison.file} compared with {comparison.model}"
     yield Heading(f"{names}, batch {comparison.batch_size}: ONNX less PyTorch")
     yield describe_macs(comparison)
-    change, whole = comparison.change, comparison.pytorch
-    shares = [
-        _format_signed(getattr(change, name) / all_of_it, format_percent) if all_of_it else "–"
-        for name, _ in QUANTITIES_COMPARED.values()
-        for all_of_it in [getattr(whole, name)]
-    ]
     rows = [[row.cause, row.what, str(row.modules), *_format_change(row.change)]
             for row in comparison.differences]  # fmt: skip
-    rows += [["sum", "", "", *_format_change(change)], ["share", "", "", *shares]]
-    yield Grid(header=CAUSES_HEADER, rows=rows, text_columns=2, spare=CHANGES_SPARE)
-    modules = _module_rows(comparison, 1 if depth is None else depth)
-    if modules:
-        yield Grid(header=MODULES_HEADER, rows=modules, spare=CHANGES_SPARE)
+    rows.append(["sum", "", "", *_format_change(comparison.change)])
+    rows.append(["share", "", "", *_format_shares(comparison)])
+    header = ["cause", "operators", "modules", *CHANGES]
+    yield Grid(header=header, rows=rows, text_columns=2, spare=CHANGES_SPARE)
+    if modules := _module_rows(comparison, 1 if depth is None else depth):
+        header = ["module", "MACs, PyTorch", "MACs, ONNX", *CHANGES]
+        yield Grid(header=header, rows=modules, spare=CHANGES_SPARE)
     for cause in dict.fromkeys(row.cause for row in comparison.differences):
         share = f", up to {format_percent(comparison.other_share)} of FLOPs or bytes"
         yield f"{cause}: {EXPLANATIONS[cause]}{share if cause == OTHER else ''}"
@@ -460,8 +468,19 @@ def _module_rows(comparison: OnnxComparison, depth: int) -> Rows:
 
 
 def _format_change(change: Cost) -> list[str]:
-    quantities = QUANTITIES_COMPARED.values()
-    return [_format_signed(getattr(change, name), form) for name, form in quantities]
+    return [cell(change) for cell in CHANGES.values()]
+
+
+def _format_shares(comparison: OnnxComparison) -> list[str]:
+    """The differences as shares of the model's own."""
+    names = ("macs", "other_flops", "transcendentals", "read_bytes", "written_bytes")
+    change, whole = comparison.change, comparison.pytorch
+    return [
+        _format_signed(getattr(change, name) / getattr(whole, name), format_percent)
+        if getattr(whole, name)
+        else NOT_KNOWN
+        for name in names
+    ]
 
 
 def _format_signed(value: float, form: Callable[[float], str]) -> str:

@@ -31,16 +31,13 @@ def report(
     """
     from ridgeline.cli.interrupts import import_figures, stop_if_pressed
     from ridgeline.cli.progress import progress_bar
-    from ridgeline.pipeline.outputs import Outputs, write_figures, write_points, write_report
+    from ridgeline.pipeline.outputs import write_points, write_report
 
     study = stored.read(output)
-    made = Outputs()
     if figures:
         import_figures()
     with progress_bar(4, quiet=output.quiet, first="points") as progress:
-        write_points(study, made)
-        if figures:
-            write_figures(study, made, on_progress=lambda name: stop_if_pressed())
+        made = write_points(study, figures=figures, on_progress=lambda name: stop_if_pressed())
         write_report(study, made, title=title, notebook=notebook, on_progress=progress.start)
     show_notes(made.notes)
     if output.as_json:

@@ -12,6 +12,7 @@ from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
     from ridgeline.pipeline.outputs import Outputs
+    from ridgeline.report.figures import Figure
     from ridgeline.report.study import Study
 
 EXAMPLES = """
@@ -19,7 +20,7 @@ EXAMPLES = """
 
   ridgeline roofline
   ridgeline roofline resnet50 --layers
-  ridgeline roofline my-label --kind classic,time --format svg
+  ridgeline roofline my-label --kind classic,layers --format svg
   ridgeline roofline --peak-compute 8.1 --peak-bw 300
   ridgeline roofline --peak-compute fp32=67T,tf32=494T --peak-bw 4.8TB/s
   ridgeline roofline --energy
@@ -34,9 +35,7 @@ EXAMPLES = """
 def roofline(
     stored: StoredRuns,
     label: str | None = option(None, "Only runs and captures with this label.", metavar="TEXT"),
-    kind: str | None = option(
-        None, "Figures to draw: classic, layers, hierarchical, time, training, …"
-    ),
+    kind: str | None = option(None, "Figures to draw: classic, layers, kernels, hierarchical, …"),
     form: str = option("png,svg", "png, svg, pdf; one or several.", "--format"),
     out: Path | None = option(
         None,
@@ -60,7 +59,7 @@ def roofline(
     Steps, phases, layers and kernels are joined with the ceilings of the machine that ran them, and
     so are captures from `ridgeline import`. Points go to roofline_points.csv, figures to figures/.
     """
-    from ridgeline.pipeline.outputs import Outputs, write_points
+    from ridgeline.pipeline.outputs import write_points
 
     study = stored.read(output, label)
     if energy and study.energies.empty:
@@ -69,15 +68,15 @@ def roofline(
             hint="run where there is a meter (ridgeline doctor), or ridgeline machine measure"
             " --energy",
         )
-    made = Outputs()
-    write_points(study, made)
+    made = write_points(study, figures=False)
     if summary is not None:
         from ridgeline.report.tables import write_summary
 
         write_summary(study, summary)
     try:
         if figures:
-            _draw(study, made, out, _split(form), _choose_kinds(kind, energy=energy))
+            kinds = _choose_kinds(kind, energy=energy)
+            made.figures = _draw(study, out, _split(form), kinds)
             if not made.figures and not output.quiet:
                 show_notes(["no figure of that kind can be drawn from these runs"])
         if output.as_json:
@@ -118,36 +117,32 @@ def _split(text: str) -> tuple[str, ...]:
 
 
 def _draw(
-    study: Study,
-    made: Outputs,
-    out: Path | None,
-    formats: tuple[str, ...],
-    kinds: tuple[str, ...] | None,
-) -> None:
+    study: Study, out: Path | None, formats: tuple[str, ...], kinds: tuple[str, ...] | None
+) -> list[Figure]:
     """All figures into a folder, or one into a file: a name with an ending."""
     import_figures()
-    from ridgeline.pipeline.outputs import write_figures
-    from ridgeline.report.figures import write_figure
+    from ridgeline.report.figures import write_figure, write_figures
 
     if out is None or not out.suffix:
-        write_figures(study, made, folder=out, formats=formats, kinds=kinds,
-                      on_progress=lambda name: stop_if_pressed())  # fmt: skip
-        return
+        folder = out or study.results / "figures"
+        return write_figures(
+            study, folder, formats=formats, kinds=kinds, on_progress=lambda _: stop_if_pressed()
+        )
     kind, *others = kinds or ("classic",)
     if others:
         raise RidgelineError(
             f"--out {out} is one file, and --kind names {1 + len(others)} figures",
             hint="name one kind, or a folder",
         )
-    made.figures = [write_figure(study, out, kind=kind)]
+    return [write_figure(study, out, kind=kind)]
 
 
 def to_json(study: Study, made: Outputs, *, energy: bool = False) -> dict[str, Any]:
     """Points and findings as rows; what is not known is null."""
     from ridgeline.cli.tables import to_records
 
-    points = to_records(study.every_point)
-    for point, note in zip(points, study.notes_on(study.every_point), strict=True):
+    points = to_records(study.points)
+    for point, note in zip(points, study.notes_on(study.points), strict=True):
         size = point["batch_size"]  # a capture has none, and no precision of its own
         point["batch_size"] = None if size is None else int(size)
         point["precision"] = point["precision"] or None

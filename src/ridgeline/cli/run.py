@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ridgeline.cli import messages
 from ridgeline.cli.options import Label, Output, option, takes_groups
-from ridgeline.cli.step_options import MEASURED, STEP, InProcess, Repeats, Step, Work
+from ridgeline.cli.step_options import MEASURED, STEP, InProcess, Repeats, Step, Work, make_runner
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import DEFAULT_BATCH
+from ridgeline.signals import interrupts_later, interrupts_noted
 
 if TYPE_CHECKING:
     from ridgeline.cli.progress import Progress
-    from ridgeline.pipeline.cases import Case, CaseRunner
+    from ridgeline.pipeline.cases import Case
     from ridgeline.records import RunResult
 
 EXAMPLES = """
@@ -67,21 +67,14 @@ def run(
     selection = work.select(
         step, default_batch_sizes=(DEFAULT_BATCH,), label=label, repeats=repeats, **fixed
     )
+    from ridgeline.cli import show_runs
     from ridgeline.cli.interrupts import stopped_at_once
     from ridgeline.cli.progress import progress_bar
-    from ridgeline.pipeline.cases import CaseRunner, Executor, run_selection
-    from ridgeline.store import ResultsFolder
+    from ridgeline.pipeline.cases import run_selection
 
-    store = ResultsFolder(output.results)
-    store.check_writable()  # now rather than after minutes of measuring
-    runner = CaseRunner(
-        results=store,
-        executor=Executor(in_process=in_process),
-        reraises=output.debug,
-        on_failure_log=messages.logs_if(output.debug),
-    )
-    interrupted = False
-    try:
+    runner = make_runner(output, in_process=in_process)
+    interrupts: list[int] = []
+    with interrupts_noted(interrupts):
         if in_process:  # what a measurement needs; where it is missing, the run itself says so
             with stopped_at_once(), suppress(ImportError, OSError):
                 import ridgeline.measure.preload  # noqa: F401
@@ -95,9 +88,13 @@ def run(
                 find_max_batch=find_max_batch,
                 on_message=messages.messages_unless(output.quiet),
             )
-    except KeyboardInterrupt:
-        interrupted = True
-    _finish(runner, output, interrupted=interrupted)
+    with interrupts_noted(interrupts), interrupts_later():  # what is stored is shown
+        written = show_runs.make_views(runner, quiet=output.quiet)
+        if runner.runs or output.as_json:
+            show_runs.show(runner.runs, runner.results, written, output)
+    if interrupts:
+        messages.end_interrupted(f"; runs kept: {len(runner.runs)}" if runner.runs else "")
+    messages.end_runs(runner)
 
 
 def _line_printer(progress: Progress) -> Callable[[Case, RunResult], None]:
@@ -111,22 +108,3 @@ def _line_printer(progress: Progress) -> Callable[[Case, RunResult], None]:
             print(measured_line(case.spec, result), flush=True)
 
     return print_line
-
-
-def _finish(runner: CaseRunner, output: Output, *, interrupted: bool) -> None:
-    """Views and tables of what there is, and the exit code."""
-    from ridgeline.cli import show_runs
-    from ridgeline.signals import interrupts_later
-
-    try:
-        with interrupts_later():  # what is stored is shown
-            written = show_runs.make_views(runner, quiet=output.quiet)
-            if runner.runs or output.as_json:
-                show_runs.show(runner.runs, runner.results, written, output)
-    except KeyboardInterrupt:
-        interrupted = True
-    if interrupted:
-        messages.end_interrupted(f"; runs kept: {len(runner.runs)}" if runner.runs else "")
-    messages.raise_last(runner.errors)
-    if runner.failed:
-        sys.exit(messages.SOME_FAILED)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ridgeline.captures.capture import BYTES, FLOPS, Capture, sources_of, total
+from ridgeline.captures.capture import BYTES, FLOPS, Capture, mean_shares, sources_of, total
 from ridgeline.cli.messages import show_notes
-from ridgeline.cli.tables import NOT_KNOWN, Grid, print_grid
+from ridgeline.cli.tables import NOT_KNOWN, Grid, format_known, print_grid
 from ridgeline.pipeline.import_captures import name_files
 from ridgeline.plain import plain_text
 from ridgeline.records import CopyTotals, ProfileRequest, ProfileSummary
-from ridgeline.report.profiled import describe_overlap
+from ridgeline.report.executed import describe_overlap
 from ridgeline.roofline.reconcile import NO_PHASE
 from ridgeline.serialize import to_dict
 from ridgeline.store import ResultsFolder, Run
@@ -23,6 +23,7 @@ PLAIN = (  # of a profile, as they are stored
     "step_time_s", "gap_s", "copies", "attributed_share", "layer_share",
 )  # fmt: skip
 MEMORIES = {"DRAM": "dram_bytes", "L2": "l2_bytes", "L1": "l1_bytes"}
+SHARES = {"SM, of peak": "sm_peak_share", "DRAM, of peak": "dram_peak_share"}
 Columns = dict[str, tuple[str, Callable[[float], str]]]  # title: column of a table, its format
 
 
@@ -38,10 +39,6 @@ def _choose_columns(
     return {**flops, **{name: (MEMORIES[name], format_bytes) for name in memories}}
 
 
-def _format_known(value: float | None, form: Callable[[float], str]) -> str:
-    return NOT_KNOWN if value is None else form(value)
-
-
 # ---------------------------------------------------------------- captures
 
 
@@ -50,16 +47,20 @@ def print_captures(captures: Sequence[Capture], label: str | None = None) -> Non
     columns = _choose_columns(
         lambda name: any(total(one.kernels, FLOPS[name]) is not None for one in captures)
     )
+    means = [mean_shares(one.kernels) for one in captures]
+    shares = [title for title, name in SHARES.items() if any(one[name] for one in means)]
     rows = []
-    for capture in captures:
+    for capture, mean in zip(captures, means, strict=True):
         files = name_files(capture)
         is_one = len(captures) == 1
         title = (label if is_one else f"{label} ({files})") if label else files
-        known = [_format_known(total(capture.kernels, c), form) for c, form in columns.values()]
-        time = _format_known(capture.kernel_time_s, format_time)
+        known = [format_known(total(capture.kernels, c), form) for c, form in columns.values()]
+        known += [format_known(mean[SHARES[title]], format_percent) for title in shares]
+        time = format_known(capture.kernel_time_s, format_time)
         rows.append([title, capture.device or NOT_KNOWN, f"{capture.launches:,}", time, *known])
-    header = ["capture", "device", "kernels", "kernel time", *columns]
-    print_grid(Grid(header=header, rows=rows, text_columns=2, turns=True))
+    header = ["capture", "device", "kernels", "kernel time", *columns, *shares]
+    spare = ("device", "L1", "L2", *shares)
+    print_grid(Grid(header=header, rows=rows, text_columns=2, spare=spare))
 
 
 # ---------------------------------------------------------------- profiles
@@ -133,7 +134,7 @@ def _list_parts(
                 part or "(not attributed)",
                 f"{mine['launches'].sum():,.0f}",
                 format_time(float(mine["time_s"].sum())),
-                *(_format_known(total(mine, column), form) for column, form in columns.values()),
+                *(format_known(total(mine, column), form) for column, form in columns.values()),
                 ratios.get(part or NO_PHASE, NOT_KNOWN),
             ])  # fmt: skip
     return rows

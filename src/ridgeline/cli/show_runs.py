@@ -6,11 +6,20 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.cli.messages import name_run, print_json, show_failed, show_message, show_notes
-from ridgeline.cli.tables import NOT_KNOWN, Grid, print_grid, print_text, to_records
+from ridgeline.cli.messages import name_run, print_json, show_message, show_notes
+from ridgeline.cli.tables import (
+    NOT_KNOWN,
+    Columns,
+    Grid,
+    format_known,
+    make_grid,
+    print_grid,
+    print_text,
+    to_records,
+)
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.statistics import DISTURBED, is_disturbed
-from ridgeline.records import EnergyResult, LayerSum, RunResult, WorkloadSpec
+from ridgeline.records import EnergyResult, LayerSum, RunResult, StepTime, WorkloadSpec
 from ridgeline.serialize import to_dict
 from ridgeline.store import MeasuredRun, ResultsFolder, Run
 from ridgeline.units import format_bytes, format_percent, format_time, si
@@ -29,9 +38,6 @@ RESULT_KEYS = (
 )  # fmt: skip
 ENERGY_KEYS = ("energy_j_per_step", "energy_j_per_sample", "mean_power_w")
 STEP_KEYS = ("median", "mean", "std", "min", "max")
-HEADER = ["model", "batch", "precision", "samples/s", "step", "± (95 %)", "busy", "J/step",
-          "J/sample", "power", "peak memory"]  # fmt: skip
-LAYERS_HEADER = ["layer", "kind", "input", "forward", "backward", "own time", "of all layers"]
 LAYERS_SHOWN = 15
 SAMPLES = ["forward_samples_s", "backward_samples_s"]  # of layers: in the stored table only
 MARK = "*"
@@ -48,7 +54,6 @@ def show(runs: Sequence[Run], results: ResultsFolder, written: list[Path], outpu
         show_tables(measured, results)
     for run in measured:  # with --quiet, too: these are about the numbers
         show_notes(f"{name_run(run)}: {text}" for text in run.result.warnings)
-    show_failed([run for run in runs if not isinstance(run.result, RunResult)])
     if runs and not output.quiet:
         show_message(f"runs are in {results.runs_path}, {len(written)} views in {results.path}")
 
@@ -117,8 +122,7 @@ def _layer_rows(run: Run, results: ResultsFolder) -> list[dict[str, Any]]:
 
 def show_tables(runs: Sequence[MeasuredRun], results: ResultsFolder) -> None:
     if runs:
-        _print_marked(Grid(header=HEADER, rows=list(map(run_row, runs)), text_columns=3,
-                           turns=True))  # fmt: skip
+        _print_marked(make_grid(runs, RUNS, names=3, spare=RUNS_SPARE))
     for line in (*map(split_line, runs), *_energy_lines(runs)):
         print_text(line)
     for run in runs:
@@ -128,37 +132,54 @@ def show_tables(runs: Sequence[MeasuredRun], results: ResultsFolder) -> None:
         print_text(line)
 
 
-def run_row(run: MeasuredRun) -> list[str]:
-    result, request = run.result, run.request
-    step, energy = result.step_time_s, result.energy or EnergyResult()
-    rate = result.samples_per_s
-    return [
-        request.model,
-        str(request.batch_size),
-        f"{result.precision} {request.mode}",
-        f"{rate:.4g}" if rate < 1e4 else f"{rate:.0f}",  # never as a power of ten
-        _format_marked_time(step.median, step.mean),
-        _format_known(step.interval, lambda ends: _format_half_width(ends, step.median)),
-        _format_known(result.busy_fraction, format_percent),
-        _format_known(energy.energy_j_per_step, lambda joules: si(joules, "J")),
-        _format_known(energy.energy_j_per_sample, lambda joules: si(joules, "J")),
-        _format_known(energy.mean_power_w or None, lambda watts: si(watts, "W")),
-        _format_known(result.peak_memory_bytes or None, format_bytes),
-    ]
+def _format_rate(rate: float) -> str:
+    return f"{rate:.4g}" if rate < 1e4 else f"{rate:.0f}"  # never as a power of ten
 
 
-def _format_known(value: Any, form: Callable[[Any], str]) -> str:
-    return NOT_KNOWN if value is None else form(value)
-
-
-def _format_half_width(interval: Sequence[float], middle: float) -> str:
-    """How far an interval reaches to its farther side, as a share of the median."""
-    return format_percent(max(middle - interval[0], interval[1] - middle) / middle)
+def _format_half_width(step: StepTime) -> str:
+    """How far the interval reaches to its farther side, as a share of the median."""
+    low, high = step.interval or (step.median, step.median)
+    width = format_percent(max(step.median - low, high - step.median) / step.median)
+    return width if step.interval else NOT_KNOWN
 
 
 def _format_marked_time(median_s: float, mean_s: float) -> str:
     """The median, with a mark where some samples took much longer."""
     return format_time(median_s) + (MARK if is_disturbed(median=median_s, mean=mean_s) else "")
+
+
+def _format_energy(name: str, unit: str) -> Callable[[MeasuredRun], str]:
+    return lambda run: format_known(
+        getattr(run.result.energy, name, None) or None, lambda value: si(value, unit)
+    )
+
+
+RUNS: Columns = {
+    "model": lambda run: run.request.model,
+    "batch": lambda run: str(run.request.batch_size),
+    "precision": lambda run: f"{run.result.precision} {run.request.mode}",
+    "samples/s": lambda run: _format_rate(run.result.samples_per_s),
+    "step": lambda run: _format_marked_time(
+        run.result.step_time_s.median, run.result.step_time_s.mean
+    ),
+    "± (95 %)": lambda run: _format_half_width(run.result.step_time_s),
+    "busy": lambda run: format_known(run.result.busy_fraction, format_percent),
+    "J/step": _format_energy("energy_j_per_step", "J"),
+    "J/sample": _format_energy("energy_j_per_sample", "J"),
+    "power": _format_energy("mean_power_w", "W"),
+    "peak memory": lambda run: format_known(run.result.peak_memory_bytes or None, format_bytes),
+}
+RUNS_SPARE = ("busy", "power", "J/step", "± (95 %)", "peak memory", "J/sample", "precision")
+LAYERS: Columns = {
+    "layer": lambda row: str(row["layer"]),
+    "kind": lambda row: str(row["kind"]),
+    "input": lambda row: row["input_shape"] if isinstance(row["input_shape"], str) else "",
+    "forward": lambda row: format_time(row["forward_s"]),
+    "backward": lambda row: format_time(row["backward_s"]),
+    "own time": lambda row: _format_marked_time(row["time_s"], row["mean_s"]),
+    "of all layers": lambda row: f"{row['percentage']:.1f} %",
+}
+LAYERS_SPARE = ("input", "kind", "forward", "backward")
 
 
 def _print_marked(grid: Grid) -> None:
@@ -191,22 +212,9 @@ def _energy_lines(runs: Sequence[MeasuredRun]) -> list[str]:
 def _show_layers(run: MeasuredRun, layers: LayerSum, table: pd.DataFrame) -> None:
     """The layers that take longest, by their medians, and how all of them add up."""
     slowest = table.sort_values("time_s", ascending=False).head(LAYERS_SHOWN)
-    rows = [
-        [
-            str(row["layer"]),
-            str(row["kind"]),
-            row["input_shape"] if isinstance(row["input_shape"], str) else "",
-            format_time(row["forward_s"]),
-            format_time(row["backward_s"]),
-            _format_marked_time(row["time_s"], row["mean_s"]),
-            f"{row['percentage']:.1f} %",
-        ]
-        for row in slowest.to_dict("records")
-    ]
     title = f"{run.request.model}, batch {run.request.batch_size}"
     print_text(f"\n{title}: {len(slowest)} of {len(table)} rows, the slowest first")
-    spare = ("input", "kind", "forward", "backward")
-    _print_marked(Grid(header=LAYERS_HEADER, rows=rows, text_columns=3, spare=spare))
+    _print_marked(make_grid(slowest.to_dict("records"), LAYERS, names=3, spare=LAYERS_SPARE))
     off, whole = layers.difference or 0.0, format_time(layers.step_time_s or 0.0)
     print_text(
         f"all layers together {format_time(layers.sum_s or 0.0)}, a step {whole}: "

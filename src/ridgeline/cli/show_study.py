@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.cli.messages import show_message, show_notes
+from ridgeline.cli.messages import name_run, show_message, show_notes
 from ridgeline.cli.show_runs import run_to_json
-from ridgeline.cli.tables import NOT_KNOWN, Grid, print_grid, print_text, to_records
+from ridgeline.cli.tables import (
+    NOT_KNOWN,
+    Columns,
+    make_grid,
+    print_grid,
+    print_text,
+    to_records,
+)
 from ridgeline.findings import saving, saving_basis
-from ridgeline.report.configurations import describe_differences, read_all_settings
+from ridgeline.report.configurations import describe_settings
 from ridgeline.report.study import BUSY
-from ridgeline.report.summary import floor_notes, summary
+from ridgeline.report.summary import floor_notes, write_headline
 from ridgeline.report.text import number
 from ridgeline.roofline.energy import describe_balances
 from ridgeline.roofline.work import short_kernel
@@ -49,7 +57,7 @@ def _format_intensity(point: Point) -> str:
     return f"{low:.3g}" if high != high or high <= low * 1.01 else f"{low:.3g}…{high:.3g}"
 
 
-COLUMNS: dict[str, Callable[[Point], str]] = {
+COLUMNS: Columns = {
     "model": _format_field("model"),
     "batch": _format_field("batch_size"),
     "precision": lambda p: f"{p['precision']} {p['mode']}",
@@ -76,8 +84,8 @@ COLUMNS: dict[str, Callable[[Point], str]] = {
 def _print_points(
     points: Iterable[Point], header: list[str], spare: tuple[str, ...], names: int = 1
 ) -> None:
-    rows = [[COLUMNS[title](point) for title in header] for point in points]
-    print_grid(Grid(header=header, rows=rows, text_columns=names, spare=spare))
+    columns = {title: COLUMNS[title] for title in header}
+    print_grid(make_grid(points, columns, names=names, spare=spare))
 
 
 def print_steps(study: Study) -> None:
@@ -85,8 +93,7 @@ def print_steps(study: Study) -> None:
     points = _select(study.points, "step").to_dict("records")
     if not points:
         return
-    words = describe_differences(read_all_settings(study.runs))  # label and threads included
-    settings = dict(zip(map(str, study.runs["run_id"]), words, strict=True))
+    settings = _describe_settings(study)
     busy = study.disturbed
     for point in points:
         point["settings"] = settings.get(str(point["run_id"]), "")
@@ -100,6 +107,16 @@ def print_steps(study: Study) -> None:
     _print_points(points, header, ("FLOP/B", "attained", "machine", "headroom", "precision"))
     for reason in dict.fromkeys(busy[p["run_id"]] for p in points if p["mark"]):
         print_text(f"{MARK} {BUSY}: {reason}")
+
+
+def _describe_settings(study: Study) -> dict[str, str]:
+    """Of each run the label and the threads, where they differ, and what tells it from others."""
+    shown = [name for name in ("label", "threads")
+             if len({case.settings[name] for case in study.cases}) > 1]  # fmt: skip
+    return {
+        run_id: ", ".join(dict.fromkeys([*describe_settings(case.settings, shown), *case.extras]))
+        for run_id, case in study.case_of.items()
+    }
 
 
 def _select(points: pd.DataFrame, scope: str) -> pd.DataFrame:
@@ -156,11 +173,10 @@ def print_energies(study: Study, layers: int) -> None:
     wholes = _select(study.energies, "layer")
     wholes = wholes[wholes["phase"].eq("all")].nlargest(layers, "energy_j")
     for table, dropped in ((steps, "layer"), (wholes, "precision")):
-        header = [name for name in ENERGY_COLUMNS if name != dropped]
-        rows = [[ENERGY_COLUMNS[name](point) for name in header] for point in to_records(table)]
-        if rows:
-            spare = ("machine", "time", "power", "precision")
-            print_grid(Grid(header=header, rows=rows, spare=spare))
+        columns = {name: cell for name, cell in ENERGY_COLUMNS.items() if name != dropped}
+        spare = ("machine", "time", "power", "precision")
+        if len(table):
+            print_grid(make_grid(to_records(table), columns, spare=spare))
     for machine in study.machines:
         for line in describe_balances(machine.passport, machine.roofs):
             print_text(line)
@@ -183,7 +199,7 @@ def print_flags(study: Study) -> None:
 def flag_lines(study: Study) -> list[str]:
     """Of flags of the same cause, that of the work that takes longest."""
     lines: dict[tuple[str, str], str] = {}
-    points = study.every_point
+    points = study.points
     flagged = points[points["flag"].ne("")] if len(points) else points
     for point in sorted(flagged.to_dict("records"), key=lambda p: -float(p["time_s"])):
         batch = number(point["batch_size"])  # a capture has none
@@ -212,20 +228,19 @@ def analysis_to_json(analysis: Analysis) -> dict[str, Any]:
         "machine": analysis.machine,
         "runs": [run_to_json(run, runner.results) for run in runner.runs],
         "findings": [{key: row.get(key) for key in FINDING_KEYS} for row in findings],
-        "stages": analysis.stages.to_dict(),
+        "stages": [asdict(stage) for stage in analysis.stages],
         "problems": [*analysis.problems, *(study.problems if study is not None else ())],
     }
 
 
 def show_analysis(analysis: Analysis, study: Study, *, quiet: bool) -> None:
     """How fast it could be, what holds it back, what to try; the report's path last."""
-    texts = summary(study)
-    for line in (*texts.headline, ""):
+    for line in (*write_headline(study), ""):
         print_text(line)
     print_steps(study)
-    if texts.findings:
+    if findings := study.top_findings().to_dict("records"):
         print_text("What to try first:")
-        for line in finding_lines(texts.findings):
+        for line in finding_lines(findings):
             print_text(line)
     print_flags(study)
     if not quiet:
@@ -234,7 +249,7 @@ def show_analysis(analysis: Analysis, study: Study, *, quiet: bool) -> None:
         print(analysis.outputs.page)
 
 
-def finding_lines(findings: Sequence[dict[str, Any]]) -> list[str]:
+def finding_lines(findings: Sequence[dict[Any, Any]]) -> list[str]:
     """A numbered line for each."""
     lines = []
     for place, row in enumerate(findings, start=1):
@@ -248,8 +263,7 @@ def warning_lines(study: Study) -> list[str]:
     """What the measurements themselves warn of, the first few of each run."""
     lines = []
     for run in study.raw_runs:
-        warnings, request = run.result.warnings, run.request
-        name = f"{request.model}, batch {request.batch_size}, {run.result.precision}"
+        warnings, name = run.result.warnings, name_run(run)
         lines += [f"{name}: {text}" for text in warnings[:MOST_WARNINGS]]
         if len(warnings) > MOST_WARNINGS:
             lines.append(f"{name}: and {len(warnings) - MOST_WARNINGS} more, in the report")
@@ -258,7 +272,7 @@ def warning_lines(study: Study) -> list[str]:
 
 def _advise(analysis: Analysis, study: Study) -> None:
     """Beside the answer: what was skipped, what to know, where else to look."""
-    for stage in analysis.stages.done:
+    for stage in analysis.stages:
         if stage.status in ("skipped", "failed", "cached") or "busy meanwhile" in stage.reason:
             show_message(f"{stage.stage}: {stage.status}: {stage.reason}")
     outputs = analysis.outputs

@@ -62,13 +62,14 @@ def print_stages(stages: list[StageStatus], *, as_json: bool) -> None:
     header = ["sweep", "stage", "cases", "done", "running", "pending", "failed", "to go"]
     print_grid(Grid(header=header, rows=rows, text_columns=2))
     for one in stages:
-        reasons = Counter(f"{f.status}: {f.reason}" if f.reason else f.status for f in one.failures)
+        reasons = Counter(f"{r.status}: {r.reason}" if r.reason else r.status
+                          for _, r in one.failures)  # fmt: skip
         for reason, count in reasons.most_common(MOST_REASONS):
             print(f"{one.name} {one.stage}: {count} × {reason}")
         if len(reasons) > MOST_REASONS:
             print(
                 f"{one.name} {one.stage}: {len(reasons) - MOST_REASONS} more reasons, with --json"
             )
-        for line in one.waits:
+        for line in (*one.waits, *one.notes):
             print(f"{one.name} {one.stage}: {line}")
     sys.stdout.flush()

@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -35,47 +34,33 @@ class _Guarded:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        with _raising_stdout_error():
+        try:
             return self._stream.write(text)
+        except OSError as error:
+            raise StdoutError(error) from error
+        except UnicodeEncodeError:  # `\\xe9` in an ASCII terminal
+            return self._stream.write(text.encode("ascii", "backslashreplace").decode())
 
     def flush(self) -> None:
-        with _raising_stdout_error():
+        try:
             self._stream.flush()
+        except OSError as error:
+            raise StdoutError(error) from error
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
 
 @contextmanager
-def _raising_stdout_error() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StdoutError(error) from error
-
-
-@contextmanager
 def guarded_stdout() -> Iterator[None]:
     """Everything printed inside has arrived at the end, or StdoutError is raised."""
-    if sys.stdout is None:  # closed by the shell: `>&-`
-        with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
-            yield
-        return
-    if isinstance(sys.stdout, TextIOWrapper):  # `\xe9` in an ASCII terminal rather than an error
-        sys.stdout.reconfigure(errors="backslashreplace")
-    guarded: Any = _Guarded(sys.stdout)
-    with redirect_stdout(guarded):
-        try:
-            yield
-        finally:  # a command ends in SystemExit
-            guarded.flush()
-
-
-def open_stderr() -> None:
-    """Somewhere for advice to go where the shell has closed it, `2>&-`; children inherit it."""
-    if sys.stderr is None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        sys.stderr = os.fdopen(2, "w")
+    with Path(os.devnull).open("w") as nowhere:
+        guarded: Any = _Guarded(sys.stdout or nowhere)  # the shell closes it by `>&-`
+        with redirect_stdout(guarded):
+            try:
+                yield
+            finally:  # a command ends in SystemExit
+                guarded.flush()
 
 
 def give_up_stdout() -> None:

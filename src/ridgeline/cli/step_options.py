@@ -6,6 +6,7 @@ defaults. A new setting is a field of `Settings`, a row here, and its use.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from ridgeline.cli import options as opt
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import (
+    ALGORITHMS,
     BACKENDS,
     COMPILE_MODES,
     OPTIMIZERS,
@@ -27,7 +29,7 @@ from ridgeline.settings import (
 )
 
 if TYPE_CHECKING:
-    from ridgeline.pipeline.cases import Selection
+    from ridgeline.pipeline.cases import CaseRunner, Selection
 
 STEP, MEASURED, DATA = "How a step is made", "What is measured", "Data"
 measured = partial(opt.option, ..., rich_help_panel=MEASURED)
@@ -91,6 +93,22 @@ class Work(opt.Group):
             )
 
 
+def make_runner(output: opt.Output, *, in_process: bool = False) -> CaseRunner:
+    """The runner of cases for a command; a folder that takes nothing is refused now."""
+    from ridgeline.pipeline.cases import CaseRunner, Executor
+    from ridgeline.store import ResultsFolder
+
+    runner = CaseRunner(
+        results=ResultsFolder(output.results),
+        executor=Executor(in_process=in_process),
+        reraises=output.debug,
+    )
+    runner.results.check_writable()
+    if output.debug:
+        runner.on_failure_log = lambda log: print(log, end="", file=sys.stderr)
+    return runner
+
+
 @dataclass(frozen=True, slots=True)
 class StepOption:
     """An option that sets a field of `Settings`."""
@@ -105,8 +123,8 @@ class StepOption:
 
 EVERYWHERE = "run analyze profile"
 STEP_OPTIONS = (
-    StepOption("backend", STEP, "run analyze", "auto, cuda, mps or cpu.", BACKENDS),
-    StepOption("device", STEP, EVERYWHERE, "Which CUDA device."),
+    StepOption("backend", STEP, "run analyze conv", "auto, cuda, mps or cpu.", BACKENDS),
+    StepOption("device", STEP, f"{EVERYWHERE} conv", "Which CUDA device."),
     StepOption("optimizer", STEP, EVERYWHERE, "sgd, momentum, adam, adamw, rmsprop, …",
                tuple(OPTIMIZERS)),
     StepOption("lr", STEP, "run", "Learning rate; 0.001 if not given."),
@@ -114,21 +132,23 @@ STEP_OPTIONS = (
     StepOption("weight_decay", STEP, "run", "As the optimizer means it."),
     StepOption("grad_accum_steps", STEP, "run profile",
                "Batches per optimizer step; a step is all of them."),
-    StepOption("channels_last", STEP, EVERYWHERE, "Images in NHWC order."),
+    StepOption("channels_last", STEP, f"{EVERYWHERE} conv", "Images in NHWC order."),
     StepOption("deterministic", STEP, "run profile",
                "Deterministic algorithms where there are any."),
     StepOption("cudnn_benchmark", STEP, "run analyze", "Let cuDNN try its algorithms first."),
     StepOption("compile", STEP, EVERYWHERE,
                "Use torch.compile: default, reduce-overhead or max-autotune.", COMPILE_MODES,
                "--compile-mode"),
+    StepOption("algorithm", STEP, "run", "Of convolutions: `ridgeline conv --list-algorithms`.",
+               ALGORITHMS),
     StepOption("seed", STEP, EVERYWHERE, "Of weights, data and shuffling."),
     StepOption("warmup_iters", MEASURED, "run",
-               "Warm up at least so many steps; more until times are steady."),
-    StepOption("iters", MEASURED, "run analyze",
+               "Warm-up steps; if not given, until times are steady."),
+    StepOption("iters", MEASURED, "run analyze conv",
                "Timed steps; if not given, about ten seconds of them."),
     StepOption("nvtx", MEASURED, "run", "Name steps and phases for Nsight."),
     StepOption("layers", MEASURED, "run", "Time every module, in a pass of its own."),
-    StepOption("energy", MEASURED, "run analyze",
+    StepOption("energy", MEASURED, "run analyze conv",
                "Measure joules; by default where there is a meter.", (), "--energy/--no-energy"),
     StepOption("energy_time_s", MEASURED, "run", "Seconds under load for energy.", (),
                "--energy-time"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ EXAMPLES = """
   ridgeline sweep --list                                   # ready matrices
   ridgeline sweep --copy laptop-cpu                        # a file to change
   ridgeline sweep laptop-cpu.yaml --dry-run                # how many cases, how long
+  ridgeline sweep laptop-cpu.yaml --dry-run --markdown     # the run matrix, for a plan on paper
   ridgeline sweep laptop-cpu.yaml
   ridgeline sweep laptop-cpu --stage quick --retry-failed
   ridgeline sweep study.yaml --executor slurm              # one job array a stage
@@ -42,6 +44,9 @@ def sweep(
     ),
     stage: str | None = option(None, "Run this stage only."),
     dry_run: bool = option(False, "Show the cases and the time; run nothing.", "--dry-run"),
+    markdown: bool = option(
+        False, "With --dry-run: the run matrix with done and open cases.", "--markdown"
+    ),
     executor: str = option("local", "local or slurm.", choices=EXECUTORS),
     parallel: int = option(
         1, "Processes that run cases at once; each has a GPU of its own.", min=1
@@ -62,6 +67,8 @@ def sweep(
         _show_ready(copy, as_json=output.as_json)
         return
     one_of("--executor", executor, EXECUTORS)
+    if markdown and not dry_run:
+        raise RidgelineError("--markdown shows a plan", hint="add --dry-run")
     folder = ResultsFolder(output.results)
     name, is_cancel = _parse_argument(words or [])
     plan = sweeps.open_sweep(name, folder)
@@ -69,17 +76,21 @@ def sweep(
         plan.matrix.stage(stage)
     if is_cancel:
         _cancel(plan)
+    elif dry_run and markdown:
+        _print_matrix(plan, stage)
     elif dry_run:
         _show_plan(plan, stage, executor, as_json=output.as_json)
     elif shard is not None:
         first = stage or plan.matrix.stages[0].name
-        done = sweeps.run_shard(plan, first, shard, shards, on_message=show_message)
-        _write_tables(plan)
+        done = sweeps.run_shard(
+            plan, first, shard, shards, on_message=show_message, on_record=_print_record
+        )
+        plan.write_tables()
         sys.exit(SOME_FAILED if done.failed else 0)
     else:
         plan.save()
         if retry_failed:
-            _retry(plan, stage)
+            show_message(f"{plan.retry_failed(stage)} failed cases will be tried again")
         run = _run_on_slurm if executor == "slurm" else _run_here
         run(plan, stage, parallel, as_json=output.as_json, quiet=output.quiet)
 
@@ -119,21 +130,13 @@ def _cancel(plan: Sweep) -> None:
     print(f"{plan.matrix.name}: {count} cases were at work and are ended; what is done is kept")
 
 
-def _retry(plan: Sweep, stage: str | None) -> None:
-    chosen = [stage] if stage else list(plan.plans)
-    ids = [case.case_id for name in chosen for case in plan.plans[name]]
-    count = plan.ledger.forget_failures(ids)
-    show_message(f"{count} failed cases will be tried again")
-
-
 # ---------------------------------------------------------------- a dry run
 
 
 def _show_plan(plan: Sweep, stage: str | None, executor: str, *, as_json: bool) -> None:
     from ridgeline.sweep.slurm import Slurm
-    from ridgeline.units import format_time
 
-    chosen = [s for s in plan.status() if stage in (None, s.stage)]
+    chosen = [s for s in plan.status(with_stored=True) if stage in (None, s.stage)]
     if as_json:
         content = {
             "name": plan.matrix.name,
@@ -151,11 +154,7 @@ def _show_plan(plan: Sweep, stage: str | None, executor: str, *, as_json: bool) 
         print_json(content)
         return
     for status in chosen:
-        guess = ", a guess: no such case has been run yet" if status.is_guess else ""
-        print(
-            f"stage {status.stage}: {status.total} cases, {status.done} done,"
-            f" {status.failed} failed; about {format_time(status.remaining_s)} to go{guess}"
-        )
+        print(f"stage {status.stage}: {_describe_plan(status)}")
     if executor == "slurm":
         from ridgeline.sweep.run import SlurmRun
 
@@ -166,6 +165,40 @@ def _show_plan(plan: Sweep, stage: str | None, executor: str, *, as_json: bool) 
         print(f"\n{run.script(part, list(numbers), run.shards(part)[0][0].gpu)}", end="")
 
 
+def _print_matrix(plan: Sweep, stage: str | None) -> None:
+    """The run matrix as Markdown: a table for each stage, a row for each case."""
+    from ridgeline.report.markup import markdown_table
+    from ridgeline.report.sweeps import read_default
+    from ridgeline.sweep.ledger import format_cell
+
+    records = plan.ledger.records()
+    print(f"# {plan.matrix.name}")
+    for status in plan.status(with_stored=True):
+        if stage not in (None, status.stage):
+            continue
+        cases = plan.plans[status.stage]
+        names = dict.fromkeys(name for case in cases for name in case.definition if name != "what")
+        rows = []
+        for case in cases:
+            record = records.get(case.case_id)
+            known = case.definition
+            cells = [str(format_cell(known[name])) if name in known else read_default(name)
+                     for name in names]  # fmt: skip
+            rows.append([*cells, record.status if record else "open"])
+        print(f"\n## {status.stage}\n\n{_describe_plan(status)}\n")
+        print(markdown_table([*names, "status"], rows))
+
+
+def _describe_plan(status: StageStatus) -> str:
+    from ridgeline.units import format_time
+
+    guess = ", a guess: nothing like it has been run yet" if status.is_guess else ""
+    return (
+        f"{status.total} cases, {status.done} done, {status.failed} failed;"
+        f" about {format_time(status.remaining_s)} to go{guess}"
+    )
+
+
 # ---------------------------------------------------------------- runs
 
 
@@ -174,43 +207,44 @@ def _run_here(plan: Sweep, stage: str | None, parallel: int, *, as_json: bool, q
     from ridgeline.sweep.run import LocalRun
 
     total = sum(len(plan.open_cases(s.name)) for s in plan.stages_from(stage))
-    interrupted = False
-    run = LocalRun(sweep=plan, parallel=parallel)
+    interrupted, is_silent = False, quiet or as_json
+    stdout = subprocess.DEVNULL if is_silent else None
+    run = LocalRun(sweep=plan, parallel=parallel, stdout=stdout)
     try:
-        with progress_bar(total, quiet=quiet) as progress:
+        with progress_bar(total, quiet=quiet or parallel > 1) as progress:
             run.progress = progress
 
             def show(case: SweepCase, record: CaseRecord) -> None:
-                if not quiet and not as_json:
+                if not is_silent:
                     with progress.aside():
-                        print(_describe_record(case, record), flush=True)
+                        _print_record(case, record)
 
             run.on_record = show
             run.run(stage)
     except KeyboardInterrupt:
         interrupted = True
-    _finish(plan, run.stopped, as_json=as_json, quiet=quiet, interrupted=interrupted)
+    _finish(plan, as_json=as_json, quiet=quiet, interrupted=interrupted)
 
 
-def _describe_record(case: SweepCase, record: CaseRecord) -> str:
+def _print_record(case: SweepCase, record: CaseRecord) -> None:
     from ridgeline.units import format_time
 
     took = f" ({format_time(record.time_s)})" if record.time_s else ""
     why = f": {record.reason}" if record.reason else ""
-    return f"{record.status}: {case.name}{took}{why}"
+    print(f"{record.status}: {case.name}{took}{why}", flush=True)
 
 
-def _finish(plan: Sweep, stopped: str, *, as_json: bool, quiet: bool, interrupted: bool) -> None:
+def _finish(plan: Sweep, *, as_json: bool, quiet: bool, interrupted: bool) -> None:
     """Views, tables and the status; the exit code."""
     from ridgeline.cli.status import print_stages
     from ridgeline.signals import INTERRUPTED, interrupts_later
 
     with interrupts_later():
-        _write_tables(plan)
+        plan.write_tables()
         stages = plan.status()
         print_stages(stages, as_json=as_json)
-        if stopped:
-            show_message(f"note: stopped: {stopped}")
+        if plan.stopped:
+            show_message(f"note: stopped: {plan.stopped}")
     if interrupted:
         show_message("ridgeline: interrupted; the same command goes on where this ended")
         sys.exit(INTERRUPTED)
@@ -218,16 +252,6 @@ def _finish(plan: Sweep, stopped: str, *, as_json: bool, quiet: bool, interrupte
         _advise(plan, stages)
     if any(status.failed for status in stages):
         sys.exit(SOME_FAILED)
-
-
-def _write_tables(plan: Sweep) -> None:
-    """The views of the results folder, and the tables of each stage."""
-    from ridgeline.report.views import write_views
-    from ridgeline.sweep.tables import write_stage
-
-    write_views(plan.results)
-    for name, cases in plan.plans.items():
-        write_stage(plan.ledger, name, cases)
 
 
 def _advise(plan: Sweep, stages: list[StageStatus]) -> None:
@@ -241,6 +265,7 @@ def _advise(plan: Sweep, stages: list[StageStatus]) -> None:
 def _run_on_slurm(
     plan: Sweep, stage: str | None, parallel: int, *, as_json: bool, quiet: bool
 ) -> None:
+    from ridgeline.report.text import counted
     from ridgeline.sweep.run import SlurmRun
 
     say = messages_unless(quiet)
@@ -251,9 +276,10 @@ def _run_on_slurm(
         print_json(_describe_jobs(run))
     else:
         for job in run.submitted:
-            print(f"job {job.job_id}: stage {job.stage}, {len(job.shards)} shards; {job.script}")
-        if run.stopped:
-            print(run.stopped)
+            shards = counted(len(job.shards), "shard")
+            print(f"job {job.job_id}: stage {job.stage}, {shards}; {job.script}")
+        if plan.stopped:
+            print(plan.stopped)
         elif not run.submitted:
             print("nothing was submitted: every case is done, failed, or waits in a job already")
     say(f"how far it is: ridgeline status {plan.matrix.name} --results {plan.results.path}")
@@ -262,4 +288,4 @@ def _run_on_slurm(
 def _describe_jobs(run: SlurmRun) -> dict[str, Any]:
     jobs = [{"job_id": job.job_id, "stage": job.stage, "shards": list(job.shards)}
             for job in run.submitted]  # fmt: skip
-    return {"name": run.sweep.matrix.name, "jobs": jobs, "stopped": run.stopped}
+    return {"name": run.sweep.matrix.name, "jobs": jobs, "stopped": run.sweep.stopped}

@@ -1,16 +1,15 @@
-"""Tables for a terminal of any width. A number is never cut.
+"""Tables and lines of text for a terminal of any width. A number is never cut.
 
-A table that is too wide becomes a list of records, or loses the columns that matter least and says
-so; then rich wraps names and formulas. What is still too wide runs over the edge.
+A table that is too wide loses the columns that matter least and says so; then its names wrap. What
+is still too wide runs over the edge. A file and a pipe get all of it.
 """
 
 from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from textwrap import fill
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ridgeline.plain import plain_line, plain_text
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Rows = list[list[str]]
+Columns = Mapping[str, Callable[[Any], str]]  # title: the cell of a record
 
 NOT_KNOWN = "–"
-TITLE_WIDTH = 16  # a model's name as the title of a record
 UNLIMITED = 100_000  # columns of a file or a pipe
 FORMULA = "formula"
 PROSE = (FORMULA, "how", "why", "limited by", "confidence")  # columns of words behind the numbers
@@ -31,13 +30,25 @@ LEAST_WIDTH, LEAST_NAME = {FORMULA: 24}, 8  # columns that a wrapped cell keeps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """A table as text, and how it may shrink."""
+    """A table as text, and which columns it may lose."""
 
     header: list[str]
     rows: Rows
     text_columns: int = 1  # so many names in front; numbers follow
-    turns: bool = False  # becomes a list of records rather than lose a column
     spare: tuple[str, ...] = ()  # columns that may go, the least important first
+
+
+def make_grid(
+    records: Iterable[Any], columns: Columns, *, names: int = 1, spare: tuple[str, ...] = ()
+) -> Grid:
+    """A row for each record, a cell for each column."""
+    rows = [[cell(record) for cell in columns.values()] for record in records]
+    return Grid(header=[*columns], rows=rows, text_columns=names, spare=spare)
+
+
+def format_known(value: Any, form: Callable[[Any], str]) -> str:
+    """A cell; a dash where the value is not known."""
+    return NOT_KNOWN if value is None else form(value)
 
 
 def screen(file: TextIO | None = None) -> Console:
@@ -60,18 +71,17 @@ def print_text(text: str, console: Console | None = None, *, style: str = "") ->
 def print_grid(grid: Grid, console: Console | None = None) -> None:
     """Print a table so that it fits, and say which columns are hidden."""
     console = console or screen()
-    header, *rows = [[plain_text(cell) for cell in row] for row in [grid.header, *grid.rows]]
-    grid = replace(grid, header=header, rows=rows)
-    if grid.turns and _measure_width(grid) > console.width:
-        for record in _split_records(grid):
-            console.print(_to_rich(record, console.width), crop=False)
-        return
-    hidden = []
-    for name in grid.spare:
-        if name in grid.header and _measure_width(grid, wrapped=(FORMULA,)) > console.width:
-            hidden.append(name)
-            grid = _drop_column(grid, grid.header.index(name))
-    console.print(_to_rich(grid, console.width), crop=False)
+    columns = zip(grid.header, *grid.rows, strict=True)
+    unknown = {name for name, *cells in columns if set(cells) == {NOT_KNOWN}}
+    spare = [name for name in grid.spare if name in grid.header]
+    spare.sort(key=lambda name: name not in unknown)  # a column of dashes goes first
+    hidden: list[str] = []
+    table = _to_rich(grid, hidden)
+    unlimited = console.options.update(width=UNLIMITED)
+    while hidden != spare and table.__rich_measure__(console, unlimited).minimum > console.width:
+        hidden = spare[: len(hidden) + 1]
+        table = _to_rich(grid, hidden)
+    console.print(table, crop=False)
     if hidden:
         line = f"hidden columns (terminal too narrow): {', '.join(hidden)}"
         console.print(line, style="dim", markup=False)
@@ -96,53 +106,26 @@ def _to_json(value: Any) -> Any:
     return None if is_number and value in (float("inf"), -float("inf")) else value
 
 
-def _split_records(grid: Grid) -> list[Grid]:
-    """A table of names and values for each row."""
-    first, *names = grid.header
-    return [
-        Grid(
-            header=[first, fill(row[0], TITLE_WIDTH)],
-            rows=[list(pair) for pair in zip(names, row[1:], strict=True)],
-        )
-        for row in grid.rows
-    ]
-
-
-def _drop_column(grid: Grid, place: int) -> Grid:
-    header, *rows = [row[:place] + row[place + 1 :] for row in [grid.header, *grid.rows]]
-    text_columns = grid.text_columns - (place < grid.text_columns)
-    return replace(grid, header=header, rows=rows, text_columns=text_columns)
-
-
-def _measure_width(grid: Grid, wrapped: tuple[str, ...] = ()) -> int:
-    """As rich draws it, a space at both edges and three between columns."""
-    from rich.cells import cell_len
-
-    columns = zip(grid.header, *grid.rows, strict=True)
-    widths = [max(cell_len(line) for c in cells for line in c.split("\n")) for cells in columns]
-    for number, name in enumerate(grid.header):
-        if name in wrapped:
-            widths[number] = min(widths[number], LEAST_WIDTH.get(name, LEAST_NAME))
-    return sum(widths) + 3 * (len(widths) - 1) + 2
-
-
-def _to_rich(grid: Grid, width: int) -> Any:
-    """The table in `width` columns, or in as many as its numbers take; names and formulas wrap."""
+def _to_rich(grid: Grid, hidden: Collection[str]) -> Any:
+    """The table without some columns. The first one and formulas wrap, if there is no room."""
     from rich.box import SIMPLE_HEAD
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
-    wrapped = (grid.header[0], FORMULA)
-    width = max(_measure_width(grid, wrapped), min(_measure_width(grid), width))
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, width=width)
-    for number, name in enumerate(grid.header):
+    shown = [number for number, name in enumerate(grid.header) if name not in hidden]
+    cells = [[plain_text(row[number]) for number in shown] for row in (grid.header, *grid.rows)]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for number, column in zip(shown, zip(*cells, strict=True), strict=True):
+        name = grid.header[number]
+        least = max(cell_len(line) for cell in column for line in cell.split("\n"))
+        wraps = number == 0 or name == FORMULA
+        least = min(least, LEAST_WIDTH.get(name, LEAST_NAME)) if wraps else least
         is_text = number < grid.text_columns or name in PROSE
+        justify: Any = "left" if is_text else "right"
         table.add_column(
-            Text(name),
-            justify="left" if is_text else "right",
-            no_wrap=name not in wrapped,
-            overflow="fold",
+            Text(column[0]), justify=justify, min_width=least, no_wrap=not wraps, overflow="fold"
         )
-    for row in grid.rows:
+    for row in cells[1:]:
         table.add_row(*(Text(cell) for cell in row))
     return table

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ridgeline.cli.interrupts import interrupts_too_late, stopped_at_once
+from ridgeline.cli.interrupts import stopped_at_once
 from ridgeline.cli.messages import end_interrupted, messages_unless, print_json
 from ridgeline.cli.options import (
     MODELS,
@@ -25,6 +26,7 @@ from ridgeline.cli.options import (
 from ridgeline.cli.progress import progress_bar
 from ridgeline.errors import RidgelineError
 from ridgeline.records import PRECISIONS
+from ridgeline.signals import interrupts_later, interrupts_noted
 from ridgeline.units import format_percent, format_time
 
 if TYPE_CHECKING:
@@ -38,12 +40,12 @@ if TYPE_CHECKING:
 EXAMPLES = """
 [bold]Examples[/]
 
-  ridgeline train resnet18 --data synthetic --epochs 3
-  ridgeline train resnet18 --epochs 5 --batch-size 128
-  ridgeline train resnet34 --epochs 20 --batch-size 256 --amp --workers 4 --label-smoothing 0.1
-  ridgeline train --resume artifacts/resnet18_last.pt
+  ridgeline train resnet18_cifar --data synthetic --epochs 3
+  ridgeline train resnet18_cifar --epochs 5 --batch-size 128
+  ridgeline train resnet34_cifar --epochs 20 --batch-size 256 --amp --workers 4
+  ridgeline train --resume artifacts/resnet18_cifar_last.pt
   ridgeline train mobilenet_v2 --image-size 64 --limit-train 5000 --limit-test 1000
-  ridgeline train resnet18 --data synthetic --profile-one-step --warmup-iters 20 --profile-iter 1
+  ridgeline train resnet18_cifar --data synthetic --profile-one-step --warmup-iters 20
 """
 
 SCHEMA = 1  # of the JSON form
@@ -52,7 +54,7 @@ OTHER_TASKS = (
 )  # fmt: skip
 CLASSIFIERS = tuple(name for name in MODELS if not name.startswith(OTHER_TASKS))
 SYNTHETIC = "synthetic"
-CLASSIFIER_FORMS = "resnet18, resnet34, a torchvision classifier, file.py:factory"
+CLASSIFIER_FORMS = "resnet18_cifar, a torchvision classifier, file.py:factory"
 
 
 number = partial(option, metavar="N")
@@ -156,31 +158,36 @@ def train(
 
 
 def _train(options: TrainOptions, output: Output) -> None:
-    from ridgeline.pipeline.train_model import save_training, train_model
+    from ridgeline.pipeline.train_model import TrainOutcome, save_training, train_model
 
-    with progress_bar(None, quiet=output.quiet) as progress:
-        outcome = train_model(options, messages_unless(output.quiet), progress.update)
-    if outcome.is_interrupted:
-        _end_interrupted(options, outcome, as_json=output.as_json)
+    outcome, interrupts = TrainOutcome(), list[int]()
+    with interrupts_noted(interrupts), progress_bar(1, quiet=output.quiet) as progress:
+        progress.start("")
+        train_model(options, outcome, messages_unless(output.quiet), progress.update)
     training, result = outcome.training, outcome.result
-    assert training is not None and result is not None
-    with interrupts_too_late():
+    if interrupts or training is None or result is None:
+        _end_interrupted(options, outcome, as_json=output.as_json)
+    with interrupts_later():  # all is done: it is stored and shown
         path = None if outcome.is_complete else save_training(options, training, result)
         if output.as_json:
             print_json(_to_json(training, result, path))
         elif path is None:
-            print(_describe_complete(result, options))
+            print(
+                f"{options.resume} has all of its {result.settings.epochs} epochs: nothing is left"
+                " to train, and no run is stored\n  hint: to train longer, begin anew without"
+                " --resume, with more --epochs and another --out-dir"
+            )
         else:
-            print(_describe_result(result, training, path))
+            print("\n".join(_describe_result(training, result, path)))
 
 
 def _mark_step(options: TrainOptions, warmup_iters: int, profile_iter: int, output: Output) -> None:
-    from ridgeline.measure.backends import MARKED_RANGE
     from ridgeline.pipeline.train_model import TrainOutcome, mark_training_step
     from ridgeline.train.trainer import made_on
 
     try:
-        with progress_bar(None, quiet=output.quiet) as progress:
+        with progress_bar(1, quiet=output.quiet) as progress:
+            progress.start("")
             step, training = mark_training_step(
                 options,
                 messages_unless(output.quiet),
@@ -202,50 +209,33 @@ def _mark_step(options: TrainOptions, warmup_iters: int, profile_iter: int, outp
         }
         print_json(content)
         return
-    text = f"step {step.step} of {settings.model}, {settings.batch_size} images: "
-    if step.is_marked:
-        text += f"marked for the profiler, as the range {MARKED_RANGE} (loss {step.loss:.3f})"
-    else:
-        text += f"done; on {training.backend.kind} there is no profiler to mark it for"
-    print(text)
+    outcome = f"marked for the profiler (loss {step.loss:.3f})"
+    if not step.is_marked:
+        outcome = f"done; on {training.backend.kind} there is no profiler to mark it for"
+    print(f"step {step.step} of {settings.model}, {settings.batch_size} images: {outcome}")
 
 
 # ---------------------------------------------------------------- text and JSON
 
 
-def _describe_result(result: TrainResult, training: PreparedTraining, run: Path) -> str:
+def _describe_result(training: PreparedTraining, result: TrainResult, run: Path) -> Iterator[str]:
     """What came of a training, and where it is."""
     settings, best, files = result.settings, result.best, training.files
-    titles = {
-        files.best: f"epoch {best.epoch}, the best",
-        files.last: "the last epoch",
-        files.final_weights: "its weights alone",
-        run: "this run",
-    }
-    rows = {str(path): title for path, title in titles.items() if path.exists()}
-    width = max(len(path) for path in rows)
+    yield (
+        f"{settings.model} on {settings.data}: {format_percent(best.test_accuracy)} of the test"
+        f" images recognised after epoch {best.epoch},"
+        f" {format_percent(result.history[-1].test_accuracy)} at the end"
+    )
     before = result.epochs_before  # whose speeds may be of another machine
     since = f" since epoch {before}" if before else ""
-    return "\n".join(
-        [
-            f"{settings.model} on {settings.data}: {format_percent(best.test_accuracy)} of the test"
-            f" images recognised after epoch {best.epoch},"
-            f" {format_percent(result.history[-1].test_accuracy)} at the end",
-            f"{result.images_per_s:.1f} images/s in the median epoch{since}, "
-            f"{format_time(result.time_s)} in all",
-            *(f"{path:<{width}}  {title}" for path, title in rows.items()),
-        ]
+    yield (
+        f"{result.images_per_s:.1f} images/s in the median epoch{since},"
+        f" {format_time(result.time_s)} in all"
     )
-
-
-def _describe_complete(result: TrainResult, options: TrainOptions) -> str:
-    epochs = result.settings.epochs
-    return (
-        f"{options.resume} has all of its {epochs} epochs: nothing is left to train, and no run "
-        "is stored\n"
-        "  hint: to train longer, begin anew: the same command with --epochs "
-        f"{2 * epochs} --out-dir DIR and without --resume"
-    )
+    yield f"the best epoch: {files.best}"
+    yield f"the last epoch: {files.last}"
+    yield f"its weights alone: {files.final_weights}"
+    yield f"this run: {run}"
 
 
 def _to_json(training: PreparedTraining, result: TrainResult, run: Path | None) -> dict[str, Any]:

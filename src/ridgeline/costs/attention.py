@@ -58,19 +58,7 @@ def attend(sizes: Heads, pairs: int, *, more: int = 0, is_capped: bool = False) 
     )
 
 
-def attend_backward(sizes: Heads, pairs: int, *, more: int = 0) -> Work:
-    """dV = Pᵀ·dO, dP = dO·Vᵀ, dQ = dS·K, dK = dSᵀ·Q: twice the forward's products."""
-    terms = _terms(sizes, pairs, sizes.dim + sizes.value_dim)
-    scores = sizes.batch * sizes.heads * pairs
-    return Work(
-        macs=2 * scores * (sizes.dim + sizes.value_dim),
-        other_flops=(SOFTMAX + 1 + more) * scores,
-        factor=4,
-        terms=terms,
-    )
-
-
-def attend_partly_backward(
+def attend_backward(
     sizes: Heads, pairs: int, needed: tuple[bool, bool, bool, bool], *, more: int = 0
 ) -> Work:
     """Only what is needed of q, k, v and mask: dV = Pᵀ·dO; dP = dO·Vᵀ where others need it."""
@@ -88,39 +76,6 @@ def attend_partly_backward(
 
 def _terms(sizes: Heads, pairs: int, dims: int, name: str = "(Dqk+Dv)") -> Terms:
     return (("B·H", sizes.batch * sizes.heads), ("pairs", pairs), (name, dims))
-
-
-def multi_head(batch: int, queries: int, keys: int, embed: int, heads: int) -> Work:
-    """The fused inference path: input projection, attention, output projection."""
-    project = batch * embed * embed * (2 * queries + 2 * keys)
-    scores = batch * heads * queries * keys
-    products = 2 * batch * queries * keys * embed
-    bias = batch * embed * (2 * queries + 2 * keys)
-    return Work(
-        macs=project + products,
-        other_flops=(SOFTMAX + 1) * scores + bias,
-        transcendentals=scores,
-        factor=2,
-        terms=(
-            ("N", batch),
-            ("E", embed),
-            ("(4·S·E+2·S²)", (project + products) // (batch * embed)),
-        ),
-    )
-
-
-def encoder_layer(tokens: int, length: int, embed: int, hidden: int, heads: int) -> Work:
-    """The fused inference path of a whole encoder layer."""
-    macs = tokens * (4 * embed * embed + 2 * length * embed + 2 * embed * hidden)
-    scores = tokens * length * heads
-    other = tokens * (5 * embed + hidden) + 18 * tokens * embed + tokens * hidden
-    return Work(
-        macs=macs,
-        other_flops=other + (SOFTMAX + 1) * scores,
-        transcendentals=scores,
-        factor=2,
-        terms=(("tokens", tokens), ("(4·E²+2·S·E+2·E·F)", macs // max(tokens, 1))),
-    )
 
 
 def linear_attention(

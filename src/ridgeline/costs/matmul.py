@@ -72,32 +72,6 @@ def grouped_terms(a: Shape, b: Shape) -> Terms:
 
 # ---------------------------------------------------------------- several operands
 
-
-def trilinear(
-    shapes: Sequence[Sequence[int]], absent: set[int], summed: set[int], *, is_complex: bool
-) -> Work:
-    """Σ a·b·c as two products: a·b summed over what c has not, and that times c for the rest.
-
-    A product over which nothing is summed is a multiplication for each point.
-    """
-    first = [max(sizes) for sizes in zip(*shapes[:2], strict=True)]
-    between = [1 if dim in summed & absent else size for dim, size in enumerate(first)]
-    second = [max(sizes) for sizes in zip(between, shapes[2], strict=True)]
-    parts = [(prod(first), bool(summed & absent)), (prod(second), bool(summed - absent))]
-    scale = COMPLEX_MACS if is_complex else 1
-    (factor, terms), more = (
-        ((1 + is_sum) * scale, ((name, points),))
-        for name, (points, is_sum) in zip(("a·b", "ab·c"), parts, strict=True)
-    )
-    return Work(
-        macs=scale * sum(points for points, is_sum in parts if is_sum),
-        other_flops=scale * sum(points for points, is_sum in parts if not is_sum),
-        factor=factor,
-        terms=terms,
-        more=(more,),
-    )
-
-
 Labels = list[str]
 
 
@@ -188,7 +162,18 @@ def _labels(part: str, rank: int) -> Labels:
     return [*before, *(f".{n}" for n in range(covered, 0, -1)), *after]
 
 
-# ---------------------------------------------------------------- distances
+# ---------------------------------------------------------------- linear algebra, distances
+
+
+def factorise(matrix: Shape, numerator: int, denominator: int) -> Work:
+    """So many n³: 1/3 for Cholesky, 2/3 for LU, 2 for an inverse, 2/3 of one from its factor.
+
+    Direct methods have the textbook's leading term (Golub and Van Loan, Matrix Computations).
+    Iterative ones (eigenvalues, singular values) take as many steps as the values ask for.
+    """
+    batch, n = prod(matrix[:-2]), matrix[-1]
+    flops = batch * numerator * n**3 // denominator
+    return Work(other_flops=flops, terms=(("B", batch), ("~n³", flops // max(batch, 1))))
 
 
 def distance(pairs: int, features: int, p: float) -> Work:

@@ -34,19 +34,6 @@ def scatter(
     )
 
 
-def embedding_renorm(table: Operand, indices: Operand, *, in_place: bool) -> Work:
-    """The norm of each named row, and a scale: 3 FLOPs an element, a root a row."""
-    n = indices.numel * table.shape[1]
-    touched = table.bytes_of(n)
-    return Work.per_element(
-        n,
-        3,
-        transcendentals=indices.numel,
-        read_bytes=touched + indices.nbytes,
-        written_bytes=touched if in_place else None,
-    )
-
-
 def embedding_bag(
     table: Operand, rest: Sequence[Operand], outputs: Sequence[Operand], *, mode: int, flops: int
 ) -> Work:

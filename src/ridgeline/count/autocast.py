@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 
@@ -106,26 +107,18 @@ class Autocast:
         they were meant to be on, where there is no CUDA.
         """
         block: Any = torch.autocast
-        original_init, original_enter, original_exit = (
-            block.__init__,
-            block.__enter__,
-            block.__exit__,
-        )
+        original_init, original_enter = block.__init__, block.__enter__
+        original_exit = block.__exit__
         is_enabled_before, dtype_before = torch.is_autocast_enabled, torch.get_autocast_dtype
 
         def make(
-            one: Any,
-            device_type: str,
-            dtype: Any = None,
-            enabled: bool = True,
-            *rest: Any,
-            **named: Any,
+            one: Any, device_type: str, dtype: Any = None, enabled: bool = True, **rest: Any
         ) -> None:
             if device_type in _DEVICES:  # PyTorch's own stays as it is
                 setattr(one, _BLOCK, _Block(enabled, dtype, []))
                 original_init(one, "cpu", None, False)
             else:
-                original_init(one, device_type, dtype, enabled, *rest, **named)
+                original_init(one, device_type, dtype, enabled, **rest)
 
         def enter(one: Any) -> Any:
             ours: _Block | None = getattr(one, _BLOCK, None)
@@ -146,17 +139,13 @@ class Autocast:
         def dtype_of(device_type: str) -> torch.dtype:
             return self._dtype if device_type in _DEVICES else dtype_before(device_type)
 
-        block.__init__, block.__enter__, block.__exit__ = make, enter, leave
-        torch.is_autocast_enabled, torch.get_autocast_dtype = is_enabled, dtype_of
-        try:
+        methods: dict[str, Any] = {"__init__": make, "__enter__": enter, "__exit__": leave}
+        functions: dict[str, Any] = {
+            "is_autocast_enabled": is_enabled,
+            "get_autocast_dtype": dtype_of,
+        }
+        with patch.multiple(block, **methods), patch.multiple(torch, **functions):
             yield
-        finally:
-            block.__init__, block.__enter__, block.__exit__ = (
-                original_init,
-                original_enter,
-                original_exit,
-            )
-            torch.is_autocast_enabled, torch.get_autocast_dtype = is_enabled_before, dtype_before
 
     def _kernel(self, operator: Any) -> Callable[..., Any]:
         name = operator._schema.name.removeprefix("aten::")
@@ -217,8 +206,5 @@ def autocast_knows_meta() -> Iterator[None]:
     def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
         original(self, "cpu" if device_type == "meta" else device_type, *args, **kwargs)
 
-    torch.autocast.__init__ = init  # type: ignore[method-assign]
-    try:
+    with patch.object(torch.autocast, "__init__", init):
         yield
-    finally:
-        torch.autocast.__init__ = original  # type: ignore[method-assign]

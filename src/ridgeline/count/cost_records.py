@@ -87,30 +87,24 @@ class OpCost:
         return formula_text(self.formula_parts)
 
 
-OP_COLUMNS = (
-    "path", "op", "kind", "phase", "dtype", "input_shapes", "output_shapes", "macs", "other_flops",
-    "flops", "transcendentals", "read_bytes", "written_bytes", "formula", "has_formula",
-    "is_recomputed", "settings",
-)  # fmt: skip
-
-
-def op_row(op: OpCost) -> tuple[Any, ...]:
-    """The values of OP_COLUMNS for one operator call."""
-    c = op.cost
-    return (
-        op.path, op.op, op.kind, op.phase, op.dtype,
-        shapes_text(t.shape for t in op.call.inputs), shapes_text(t.shape for t in op.call.outputs),
-        c.macs, c.other_flops, c.flops, c.transcendentals, c.read_bytes, c.written_bytes,
-        op.formula, op.work is not None, op.is_recomputed, op.settings,
-    )  # fmt: skip
+COSTS = ("macs", "other_flops", "flops", "transcendentals", "read_bytes", "written_bytes")
+OP_COLUMNS = ("path", "op", "kind", "phase", "dtype", "input_shapes", "output_shapes", *COSTS,
+              "formula", "has_formula", "is_recomputed", "settings")  # fmt: skip
 
 
 def cost_dict(cost: Cost) -> dict[str, int]:
+    return {name: getattr(cost, name) for name in COSTS}
+
+
+def op_row(op: OpCost) -> dict[str, Any]:
+    """A row of the table of operators."""
     return {
-        "macs": cost.macs,
-        "flops": cost.flops,
-        "other_flops": cost.other_flops,
-        "transcendentals": cost.transcendentals,
-        "read_bytes": cost.read_bytes,
-        "written_bytes": cost.written_bytes,
+        **{name: getattr(op, name) for name in ("path", "op", "kind", "phase", "dtype")},
+        "input_shapes": shapes_text(t.shape for t in op.call.inputs),
+        "output_shapes": shapes_text(t.shape for t in op.call.outputs),
+        **cost_dict(op.cost),
+        "formula": op.formula,
+        "has_formula": op.work is not None,
+        "is_recomputed": op.is_recomputed,
+        "settings": op.settings,
     }

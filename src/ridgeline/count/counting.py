@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from ridgeline.count.values import literals_known
 from ridgeline.errors import RidgelineError
 from ridgeline.records import RECOMPUTE, Cost, WorkloadSpec
 from ridgeline.tracing.modules import tensors_in
-from ridgeline.workloads import Workload, resolve
+from ridgeline.workloads import Inputs, Workload, resolve
 from ridgeline.workloads.offline import refuse_downloads
 
 __all__ = ["CAUSAL", "Settings", "count_module", "count_workload"]
@@ -32,12 +33,8 @@ PRODUCT_KINDS = ("matmul", "conv", "attention")
 CAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """One way to run the model, tried in order until one works."""
-
-    traced_on: str  # "meta" or "real"
-    make: Callable[[], Step]
+META, REAL = "meta", "real"
+Candidate = tuple[str, Callable[[], Step]]  # one way to trace a model: on what, and how to make it
 
 
 def count_workload(spec: WorkloadSpec, settings: Settings) -> CountResult:
@@ -45,9 +42,9 @@ def count_workload(spec: WorkloadSpec, settings: Settings) -> CountResult:
     workload = resolve(replace(spec, mode=settings.mode))
     run = _run_first_that_works(
         [
-            _Candidate("meta", lambda: _build(workload, spec.batch_size, settings, "meta")),
-            _Candidate("meta", lambda: _build_with_values(workload, spec.batch_size, settings)),
-            _Candidate("real", lambda: _build(workload, spec.batch_size, settings, "cpu")),
+            (META, lambda: _build(workload, spec.batch_size, settings, "meta")),
+            (META, lambda: _build_with_values(workload, spec.batch_size, settings)),
+            (REAL, lambda: _build(workload, spec.batch_size, settings, "cpu")),
         ]
     )
     return _result(spec.model, spec.batch_size, run, settings)
@@ -68,18 +65,11 @@ def count_module(
     def step(module: Callable[..., Any], convert: Callable[[Any], Any]) -> Step:
         return _step(module, convert(args), convert(kwargs), settings, loss)
 
-    if not isinstance(model, nn.Module):
-        candidates = [
-            _Candidate("meta", lambda: step(model, meta.inputs_without_data)),
-            _Candidate("real", lambda: step(model, meta.inputs_on_cpu)),
-        ]
-    else:
-        candidates = [
-            _Candidate("meta", lambda: step(_on_meta(model, settings), meta.inputs_without_data))
-        ]
-        if not meta.is_on_meta(model):
-            real = _Candidate("real", lambda: step(meta.copy_to_cpu(model), meta.inputs_on_cpu))
-            candidates.append(real)
+    candidates: list[Candidate] = [
+        (META, lambda: step(_on_meta(model, settings), meta.inputs_without_data))
+    ]
+    if not meta.is_on_meta(model):
+        candidates.append((REAL, lambda: step(meta.copy_to_cpu(model), meta.inputs_on_cpu)))
     run = _run_first_that_works(candidates)
     return _result(_name_of(model), _batch_size(args, kwargs), run, settings)
 
@@ -90,7 +80,7 @@ def _name_of(model: Callable[..., Any]) -> str:
     return getattr(model, "__name__", type(model).__name__)
 
 
-def _on_meta(model: nn.Module, settings: Settings) -> nn.Module:
+def _on_meta(model: Callable[..., Any], settings: Settings) -> Callable[..., Any]:
     """The model itself if it has no data and stays as it is; else a copy without data."""
     if meta.is_on_meta(model) and settings.precision not in CAST:
         return model
@@ -137,9 +127,9 @@ def _build(workload: Workload, batch_size: int, settings: Settings, device: str)
         model = workload.build()
         inputs = workload.inputs(batch_size)
     convert = meta.inputs_without_data if device == "meta" else meta.inputs_on_cpu
-    converted = replace(inputs, args=convert(inputs.args), kwargs=convert(inputs.kwargs))
-    if inputs.targets is not None:
-        converted = replace(converted, targets=convert(inputs.targets))
+    converted = Inputs(
+        args=convert(inputs.args), kwargs=convert(inputs.kwargs), targets=convert(inputs.targets)
+    )
     loss = workload.loss
     return _step(
         model,
@@ -192,28 +182,28 @@ class _Run:
     because: str = ""
 
 
-def _run_first_that_works(candidates: list[_Candidate]) -> _Run:
+def _run_first_that_works(candidates: list[Candidate]) -> _Run:
     """Run the candidates in order; the next is tried only where values were missing."""
     step: Step | None = None
     because = ""
-    for number, candidate in enumerate(candidates):
+    for number, (traced_on, make) in enumerate(candidates):
         is_last = number == len(candidates) - 1
-        if candidate.traced_on == "real" and step is not None:
+        if traced_on == REAL and step is not None:
             check_fits(step)
         try:
             # Whatever mode the caller is in, and with random numbers that he will not miss.
             with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
-                step = candidate.make()
+                step = make()
                 with _train_or_eval(step), refuse_downloads():
                     _finish_lazy(step)
-                    traced = run_step(step, keep_values=candidate.traced_on == "meta")
-            return _Run(traced, step, candidate.traced_on, because)
+                    traced = run_step(step, keep_values=traced_on == META)
+            return _Run(traced, step, traced_on, because)
         except RidgelineError as error:
             if is_last or error.__cause__ is None or not needs_values(error):
                 raise
         except Exception as error:
             if is_last or not needs_values(error):
-                raise broken_model(error, on_meta=candidate.traced_on == "meta") from error
+                raise broken_model(error, on_meta=traced_on == META) from error
             because = first_line(error)
     raise AssertionError("there is always a last candidate")
 
@@ -226,32 +216,24 @@ def _finish_lazy(step: Step) -> None:
             step.model(*step.args, **step.kwargs)
 
 
-class _train_or_eval:  # noqa: N801 - used as a function is
+@contextmanager
+def _train_or_eval(step: Step) -> Iterator[None]:
     """Train or eval as the step asks, and back afterwards; gradients are put back too."""
-
-    def __init__(self, step: Step) -> None:
-        self._step = step
-        modules = list(step.module.modules()) if step.module is not None else []
-        self._training = [(m, m.training) for m in modules]
-        weights = list(step.module.parameters()) if step.module is not None else []
-        self._gradients = [(p, p.grad) for p in weights]
-
-    def __enter__(self) -> None:
-        module = self._step.module
-        if module is None:
-            return
-        for parameter, _ in self._gradients:
-            parameter.grad = None
-        if self._step.mode == "infer":
-            module.eval()
-        elif not module.training:
-            module.train()
-
-    def __exit__(self, *_: object) -> None:
-        for module, training in self._training:
-            module.training = training
-        for parameter, gradient in self._gradients:
-            parameter.grad = gradient
+    modules = list(step.module.modules()) if step.module is not None else []
+    weights = list(step.module.parameters()) if step.module is not None else []
+    training = [module.training for module in modules]
+    gradients = [weight.grad for weight in weights]
+    for weight in weights:
+        weight.grad = None
+    try:
+        if step.module is not None and (step.mode == "infer" or not step.module.training):
+            step.module.train(step.mode == "train")
+        yield
+    finally:
+        for module, was_training in zip(modules, training, strict=True):
+            module.training = was_training
+        for weight, gradient in zip(weights, gradients, strict=True):
+            weight.grad = gradient
 
 
 def _result(name: str, batch_size: int, run: _Run, settings: Settings) -> CountResult:
@@ -297,7 +279,7 @@ def _own_params(module: nn.Module | None) -> dict[str, tuple[int, int]]:
 def _notes(run: _Run, settings: Settings) -> tuple[str, ...]:
     notes = []
     values = run.traced.tracer.values
-    if run.traced_on == "real":
+    if run.traced_on == REAL:
         notes.append(f"traced on real tensors: shapes alone were not enough ({run.because})")
     if values is not None and values.assumed:
         chosen = ", ".join(sorted(name.removeprefix("aten::") for name in values.assumed))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ridgeline.count.cost_records import shapes_text
 from ridgeline.count.step import Step, StepFailedError
@@ -16,15 +16,6 @@ from ridgeline.tracing import MODEL
 from ridgeline.units import format_bytes
 
 COPIES_TO_TRAIN = 4  # weights, gradients, and two of optimizer state
-_EXPECTS = {
-    "in_channels": "{} input channels",
-    "in_features": "{} input features",
-    "num_features": "{} features",
-    "normalized_shape": "a last dimension of {}",
-    "num_embeddings": "indices below {}",
-    "input_size": "{} input features",
-    "embed_dim": "an embedding of {}",
-}
 _OURS = str(Path(__file__).parents[1])
 _VALUE_WORDS = ("meta", "data-dependent", "fake", "no data", "item()", "not implemented for")
 _FINAL_WORDS = (
@@ -94,46 +85,26 @@ def broken_model(error: BaseException, *, on_meta: bool) -> RidgelineError:
             f"the model looks at values that shapes cannot give: {first_line(error)}",
             hint="it has no data (device meta): build it with data, smaller if need be",
         )
-    return RidgelineError(
-        f"{_layer(error)}: {first_line(error)}{_user_line(own)}", hint=_hint(error, own)
-    )
+    return RidgelineError(f"{_layer(error)}: {first_line(error)}{_user_line(own)}", hint=_hint(own))
 
 
 def _layer(error: BaseException) -> str:
-    module = _failed_module(error)
-    if module is None or not isinstance(error, StepFailedError) or error.failed is None:
+    """Which layer failed, and on what."""
+    if not isinstance(error, StepFailedError) or error.failed is None or error.step.module is None:
         return "the model failed while running"
-    shapes = shapes_text(error.failed.input_shapes)
-    got = f" on input {shapes}" if shapes else ""
-    return f"layer {error.failed.path or MODEL} ({type(module).__name__}) failed{got}"
+    path, shapes = error.failed.path, shapes_text(error.failed.input_shapes)
+    kind = type(error.step.module.get_submodule(path)).__name__
+    return f"layer {path or MODEL} ({kind}) failed{f' on input {shapes}' if shapes else ''}"
 
 
-def _failed_module(error: BaseException) -> nn.Module | None:
-    if not isinstance(error, StepFailedError) or error.failed is None:
-        return None
-    root = error.step.module
-    return root.get_submodule(error.failed.path) if root is not None else None
-
-
-def _hint(error: BaseException, own: BaseException) -> str:
+def _hint(own: BaseException) -> str:
     """What to do: known cases first, then shapes, then the model's own code."""
     for words, hint in _SPECIAL_HINTS.items():
         if words in str(own):
             return hint
     if not isinstance(own, _SHAPE_ERRORS):
         return "the error is in the model's own code; --debug shows the traceback"
-    module = _failed_module(error)
-    expected = _expectation(module) if module is not None else ""
-    return f"{expected}check --input-size, --seq-len or inputs="
-
-
-def _expectation(module: nn.Module) -> str:
-    for attribute, text in _EXPECTS.items():
-        value = getattr(module, attribute, None)
-        if isinstance(value, int | tuple | list | torch.Size):
-            plain = value if isinstance(value, int) else "x".join(map(str, value))
-            return f"it expects {text.format(plain)}; "
-    return ""
+    return "check --input-size, --seq-len or inputs="
 
 
 def _user_line(error: BaseException) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import zip_longest
 
 from ridgeline.count.result import CountResult
 from ridgeline.count.settings import Settings
@@ -34,6 +35,10 @@ class Polynomial:
 
     def __call__(self, x: int) -> Fraction:
         return sum((c * x**power for power, c in enumerate(self.coefficients)), Fraction(0))
+
+    def plus(self, other: Polynomial, times: Fraction) -> Polynomial:
+        pairs = zip_longest(self.coefficients, other.coefficients, fillvalue=Fraction(0))
+        return Polynomial(self.variable, tuple(own + times * one for own, one in pairs))
 
     def __str__(self) -> str:
         terms = [
@@ -75,29 +80,18 @@ class Growth:
 
 
 def fit(variable: str, xs: Sequence[int], ys: Sequence[int]) -> Polynomial | None:
-    """The polynomial of lowest degree through all points, if one point fewer gives it too."""
-    for degree in range(len(xs) - 1):
-        candidate = _interpolate(variable, xs[: degree + 1], ys[: degree + 1])
-        if all(candidate(x) == y for x, y in zip(xs, ys, strict=True)):
-            return candidate
+    """The polynomial of lowest degree through all points, if one point fewer gives it too.
+
+    Newton's form: each further point adds a multiple of (x − x0)·(x − x1)·…
+    """
+    found, basis = Polynomial(variable, ()), Polynomial(variable, (Fraction(1),))
+    for x, y in zip(xs[:-1], ys[:-1], strict=True):
+        found = found.plus(basis, (y - found(x)) / basis(x))
+        if all(found(x) == y for x, y in zip(xs, ys, strict=True)):
+            return found
+        shifted = Polynomial(variable, (Fraction(0), *basis.coefficients))
+        basis = shifted.plus(basis, Fraction(-x))
     return None
-
-
-def _interpolate(variable: str, xs: Sequence[int], ys: Sequence[int]) -> Polynomial:
-    """Lagrange's form, multiplied out."""
-    total = [Fraction(0)] * len(xs)
-    for i, (xi, yi) in enumerate(zip(xs, ys, strict=True)):
-        basis = [Fraction(yi)]
-        for j, xj in enumerate(xs):
-            if j != i:
-                basis = _times(basis, Fraction(-xj, xi - xj), Fraction(1, xi - xj))
-        total = [a + b for a, b in zip(total, basis, strict=True)]
-    return Polynomial(variable, tuple(total))
-
-
-def _times(polynomial: list[Fraction], constant: Fraction, slope: Fraction) -> list[Fraction]:
-    shifted = [Fraction(0), *(slope * c for c in polynomial)]
-    return [a + constant * b for a, b in zip(shifted, [*polynomial, Fraction(0)], strict=True)]
 
 
 def growth(
@@ -157,8 +151,5 @@ def _size_axis(
 
 
 def _side(input_size: object) -> int:
-    if isinstance(input_size, int):
-        return input_size
-    if isinstance(input_size, list | tuple) and input_size and isinstance(input_size[-1], int):
-        return input_size[-1]
-    return 224
+    sides = input_size if isinstance(input_size, list | tuple) else [input_size]
+    return sides[-1] if sides and isinstance(sides[-1], int) else 224

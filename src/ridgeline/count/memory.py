@@ -3,42 +3,76 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 
-class Liveness:
-    """Counts the bytes of live storages; a storage ends when its last tensor does."""
+@dataclass(slots=True)
+class _Storage:
+    """What is known of a storage while it is there."""
+
+    number: int
+    nbytes: int
+    is_live: bool  # its bytes are counted
+    reference: weakref.ref[torch.UntypedStorage]
+
+
+class Storages:
+    """Numbers for storages, and the bytes of those that are live.
+
+    A number is used once, though an address is used again. A storage ends with its last tensor.
+    """
 
     def __init__(self) -> None:
         self.live_bytes = 0
         self.peak_bytes = 0
         self.peak_row: int | None = None
-        self._live: dict[int, tuple[int, weakref.ref[object]]] = {}
+        self.sizes: dict[int, int] = {}  # bytes by number
+        self._known: dict[int, _Storage] = {}  # by address
 
     def reset_peak(self) -> None:
         self.peak_bytes, self.peak_row = self.live_bytes, None
 
     def add(self, tensors: Iterable[Tensor], row: int | None = None) -> None:
-        """Note tensors that an operator made; those already known are passed over."""
+        """Note tensors that an operator made; those already noted are passed over."""
         for tensor in dense_parts(tensors):
-            storage = tensor.untyped_storage()
-            key = storage._cdata
-            if key not in self._live:
-                nbytes = storage.nbytes()
-                self._live[key] = (nbytes, weakref.ref(storage, self._ender(key)))
-                self.live_bytes += nbytes
+            storage = self._find(tensor)
+            if not storage.is_live:
+                storage.is_live = True
+                self.live_bytes += storage.nbytes
         if self.live_bytes > self.peak_bytes:
             self.peak_bytes, self.peak_row = self.live_bytes, row
 
-    def _ender(self, key: int) -> Callable[[object], None]:
-        def end(_: object) -> None:
-            nbytes, _ref = self._live.pop(key)
-            self.live_bytes -= nbytes
+    def number_of(self, tensor: Tensor) -> int:
+        """That of the tensor's storage; a storage that is met first gets the next one."""
+        return self._find(tensor).number
 
-        return end
+    def share(self, twin: Tensor, original: Tensor) -> None:
+        """Let what stands for another tensor have the number of that one."""
+        self._note(twin.untyped_storage(), self.number_of(original))
+
+    def _find(self, tensor: Tensor) -> _Storage:
+        storage = tensor.untyped_storage()
+        known = self._known.get(storage._cdata)
+        if known is None:
+            number = len(self.sizes) + 1
+            self.sizes[number] = storage.nbytes()
+            known = self._note(storage, number)
+        return known
+
+    def _note(self, storage: torch.UntypedStorage, number: int) -> _Storage:
+        key = storage._cdata
+        reference = weakref.ref(storage, lambda _: self._end(key))
+        noted = self._known[key] = _Storage(number, storage.nbytes(), False, reference)
+        return noted
+
+    def _end(self, key: int) -> None:
+        ended = self._known.pop(key)
+        if ended.is_live:
+            self.live_bytes -= ended.nbytes
 
 
 def distinct_bytes(tensors: Iterable[Tensor]) -> int:
@@ -54,31 +88,3 @@ def dense_parts(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
             yield from (tensor._indices(), tensor._values())
         elif tensor.layout is torch.strided:
             yield tensor
-
-
-class StorageIds:
-    """Numbers for storages. A number is used once, though an address is used again."""
-
-    def __init__(self) -> None:
-        self._last = 0
-        self.sizes: dict[int, int] = {}  # bytes by number
-        self._live: dict[int, tuple[int, weakref.ref[object]]] = {}  # by address
-
-    def number_of(self, tensor: Tensor) -> int:
-        """That of the tensor's storage; a storage that is met first gets the next one."""
-        storage = tensor.untyped_storage()
-        known = self._live.get(storage._cdata)
-        if known is not None:
-            return known[0]
-        self._last += 1
-        self.sizes[self._last] = storage.nbytes()
-        return self._note(storage, self._last)
-
-    def share(self, twin: Tensor, original: Tensor) -> None:
-        """Let what stands for another tensor have the number of that one."""
-        self._note(twin.untyped_storage(), self.number_of(original))
-
-    def _note(self, storage: torch.UntypedStorage, number: int) -> int:
-        key = storage._cdata
-        self._live[key] = (number, weakref.ref(storage, lambda _: self._live.pop(key)))
-        return number

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map_only
 
 from ridgeline.count.values import LARGEST, with_value
 
@@ -40,21 +41,26 @@ class _CopyTensors(TorchFunctionMode):
         return self._change(tensor.detach()).requires_grad_(tensor.requires_grad)
 
 
-def copy_to_meta(module: nn.Module) -> nn.Module:
+Model = Callable[..., Any]  # a module, or a function of tensors, which is its own copy
+
+
+def copy_to_meta(model: Model) -> Model:
     """A copy that costs no memory; small buffers keep their values."""
-    return _copied(module, _without_data)
+    return _copy(model, _without_data)
 
 
-def copy_to_cpu(module: nn.Module) -> nn.Module:
+def copy_to_cpu(model: Model) -> Model:
     """A real copy, so that counting leaves the user's model as it was."""
-    return _copied(module, lambda tensor: tensor.to("cpu", copy=True))
+    return _copy(model, lambda tensor: tensor.to("cpu", copy=True))
 
 
-def _copied(module: nn.Module, change: Callable[[Tensor], Tensor]) -> nn.Module:
+def _copy(module: Model, change: Callable[[Tensor], Tensor]) -> Model:
     """A deep copy with every tensor changed.
 
     A parameter copies itself unseen by the mode, so those are handed over beforehand.
     """
+    if not isinstance(module, nn.Module):
+        return module
     with torch.inference_mode(False), _CopyTensors(change) as copying:
         memo: dict[int, Any] = {id(p): copying.copy(p) for p in module.parameters()}
         return copy.deepcopy(module, memo)
@@ -70,8 +76,10 @@ def _without_data(tensor: Tensor) -> Tensor:
     return with_value(tensor.to("cpu", copy=True))  # a model may count its batches in place
 
 
-def is_on_meta(module: nn.Module) -> bool:
-    """Whether all tensors of the module are without data already; it must have some."""
+def is_on_meta(module: Model) -> bool:
+    """Whether all tensors of a module are without data already; it must have some."""
+    if not isinstance(module, nn.Module):
+        return False
     tensors = [*module.parameters(), *module.buffers()]
     return bool(tensors) and all(t.is_meta for t in tensors)
 
@@ -109,17 +117,9 @@ def change_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """A nested value with every tensor replaced; one that appears twice is still the same one."""
     changed: dict[int, Tensor] = {}
 
-    def visit(item: Any) -> Any:
-        if isinstance(item, Tensor):
-            if id(item) not in changed:
-                changed[id(item)] = change(item)
-            return changed[id(item)]
-        if isinstance(item, dict):
-            return {key: visit(entry) for key, entry in item.items()}
-        if isinstance(item, tuple) and hasattr(item, "_fields"):
-            return type(item)(*map(visit, item))
-        if isinstance(item, list | tuple):
-            return type(item)(map(visit, item))
-        return item
+    def change_once(tensor: Tensor) -> Tensor:
+        if id(tensor) not in changed:
+            changed[id(tensor)] = change(tensor)
+        return changed[id(tensor)]
 
-    return visit(value)
+    return tree_map_only(Tensor, change_once, value)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.costs.work import Terms, formula_text, named_part
 from ridgeline.count.cost_records import (
+    COSTS,
     OP_COLUMNS,
     FusedBytes,
     Memory,
@@ -22,7 +23,7 @@ from ridgeline.count.cost_records import (
 )
 from ridgeline.count.fused import OPTIMIZER, fused_scopes
 from ridgeline.errors import RidgelineError
-from ridgeline.records import BACKWARD, PHASES
+from ridgeline.records import BACKWARD, PHASES, Cost
 from ridgeline.tracing import MODEL
 
 if TYPE_CHECKING:
@@ -72,14 +73,8 @@ class CountResult:
 
     def _sum(self, ops: Iterable[OpCost]) -> Total:
         costs = [op.cost for op in ops]
-        return Total(
-            params=self.params,
-            macs=sum(c.macs for c in costs),
-            other_flops=sum(c.other_flops for c in costs),
-            transcendentals=sum(c.transcendentals for c in costs),
-            read_bytes=sum(c.read_bytes for c in costs),
-            written_bytes=sum(c.written_bytes for c in costs),
-        )
+        sums = {f.name: sum(getattr(cost, f.name) for cost in costs) for f in fields(Cost)}
+        return Total(params=self.params, **sums)
 
     @cached_property
     def unknown(self) -> dict[str, dict[str, float]]:
@@ -121,25 +116,23 @@ class CountResult:
 
     def layers(self, depth: int | None = None) -> pd.DataFrame:
         """A row for every module down to `depth` (None: all), in the order they first ran."""
-        return layer_table(self, depth)
+        import pandas as pd
+
+        return pd.DataFrame(layer_rows(self, depth))
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form; see docs/count.md."""
+        own = ("model", "batch_size", "mode", "precision", "optimizer")
+        moved, fused = self.intensity_range
         return {
-            "model": self.model,
-            "batch_size": self.batch_size,
-            "mode": self.mode,
-            "precision": self.precision,
-            "optimizer": self.optimizer,
+            **{name: getattr(self, name) for name in own},
             **cost_dict(self.total),
             "params": self.params,
             "coverage": self.coverage,
             "phases": {name: cost_dict(cost) for name, cost in self.phases.items()},
             "unknown_ops": [{"op": op, **entry} for op, entry in self.unknown.items()],
             "fused_bytes": asdict(self.fused),
-            "intensity_flops_per_byte": dict(
-                zip(("moved", "fused"), self.intensity_range, strict=True)
-            ),
+            "intensity_flops_per_byte": {"moved": moved, "fused": fused},
             "memory": asdict(self.memory),
             "traced_on": self.traced_on,
             "notes": list(self.notes),
@@ -161,13 +154,6 @@ def ancestors(path: str) -> list[str]:
     """`a.b.c` → ["", "a", "a.b", "a.b.c"]: the whole model first."""
     parts = path.split(".") if path else []
     return [".".join(parts[:n]) for n in range(len(parts) + 1)]
-
-
-def layer_table(result: CountResult, depth: int | None) -> pd.DataFrame:
-    """`layer_rows` as a DataFrame."""
-    import pandas as pd
-
-    return pd.DataFrame(layer_rows(result, depth))
 
 
 def layer_rows(result: CountResult, depth: int | None) -> list[dict[str, Any]]:
@@ -201,28 +187,16 @@ def _empty(result: CountResult, path: str) -> dict[str, Any]:
         "input_shapes": shapes_text(call.input_shapes),
         "output_shapes": shapes_text(call.output_shapes),
         "params": 0,
-        "macs": 0,
-        "other_flops": 0,
-        "flops": 0,
-        "transcendentals": 0,
-        "read_bytes": 0,
-        "written_bytes": 0,
-        "fused_bytes": 0,
-        "own_fused_bytes": 0,
+        **dict.fromkeys((*COSTS, "fused_bytes", "own_fused_bytes"), 0),
         **{flops_column(phase): 0 for phase in PHASES},
         "formula": "",
     }
 
 
 def _add(row: dict[str, Any], op: OpCost) -> None:
-    cost = op.cost
-    row["macs"] += cost.macs
-    row["other_flops"] += cost.other_flops
-    row["flops"] += cost.flops
-    row["transcendentals"] += cost.transcendentals
-    row["read_bytes"] += cost.read_bytes
-    row["written_bytes"] += cost.written_bytes
-    row[flops_column(op.phase)] += cost.flops
+    for name in COSTS:
+        row[name] += getattr(op.cost, name)
+    row[flops_column(op.phase)] += op.cost.flops
 
 
 def flops_column(phase: str) -> str:

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ridgeline.errors import RidgelineError
 from ridgeline.records import MODES, PRECISIONS
-from ridgeline.settings import OPTIMIZERS
+from ridgeline.settings import OPTIMIZERS, one_of
 
 CAUSAL = ("full", "half")
 
@@ -28,10 +27,3 @@ class Settings:
         one_of("precision", self.precision, PRECISIONS)
         one_of("optimizer", self.optimizer, tuple(OPTIMIZERS))
         one_of("causal", self.causal, CAUSAL)
-
-
-def one_of(what: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise RidgelineError(
-            f"{what} {value!r} is not known", hint=f"valid values: {', '.join(choices)}"
-        )

@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -106,7 +107,7 @@ class _Runner:
             rows=self.tracer.rows,
             phases=self.phases,
             tracer=self.tracer,
-            storage_bytes=self.tracer.storage_bytes,
+            storage_bytes=memory.sizes,
             input_storages=input_storages,
             output_storages=returned,
             memory=Memory(
@@ -151,7 +152,8 @@ class _Runner:
         if module is None or name is None or not weights:
             return 0, 0
         # one operator per tensor, so that each has a row of its own
-        options = {"foreach": False, **self.step.optimizer_options}
+        options = {**self.step.optimizer_options, "foreach": False}
+        options.pop("fused", None)
         optimizer = make_optimizer(name, weights, options)
         optimizer.step()
         _advance(optimizer)
@@ -185,7 +187,6 @@ def _advance(optimizer: torch.optim.Optimizer) -> None:
 @contextmanager
 def _watched_backward(tracer: Tracer) -> Iterator[None]:
     """Sort the autograd graph before each backward: a checkpoint or a model may start its own."""
-    originals = torch.autograd.backward, torch.autograd.grad
 
     def watched(original: Any) -> Any:
         @wraps(original)
@@ -196,8 +197,6 @@ def _watched_backward(tracer: Tracer) -> Iterator[None]:
 
         return backward
 
-    torch.autograd.backward, torch.autograd.grad = map(watched, originals)
-    try:
+    functions = {name: watched(getattr(torch.autograd, name)) for name in ("backward", "grad")}
+    with patch.multiple(torch.autograd, **functions):
         yield
-    finally:
-        torch.autograd.backward, torch.autograd.grad = originals

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from ridgeline.count.backward import ROW, Attribution
 from ridgeline.count.call import Signature, TensorMeta, signature_of
 from ridgeline.count.cost_records import ModuleCall, Shapes
 from ridgeline.count.dispatch_overrides import device_independent_dispatch
-from ridgeline.count.memory import Liveness, StorageIds
+from ridgeline.count.memory import Storages
 from ridgeline.count.values import (
     CHOICES,
     VALUE,
@@ -81,7 +82,7 @@ def forget_operators() -> None:
     _operators.clear()
 
 
-def describe(tensor: Tensor, storages: StorageIds) -> TensorMeta:
+def describe(tensor: Tensor, storages: Storages) -> TensorMeta:
     """The part of a tensor that a formula may use."""
     shape = tuple(tensor.shape)
     if tensor.layout is torch.sparse_coo:
@@ -151,8 +152,7 @@ class Tracer(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.rows: list[Row] = []
         self.modules = ModuleRecorder(model)
-        self.memory = Liveness()
-        self._storages = StorageIds()
+        self.memory = Storages()
         self.values = Values() if keep_values else None
         self.stage = "forward"
         self.weights = _weight_paths(model)
@@ -232,7 +232,7 @@ class Tracer(TorchDispatchMode):
         """What is written into a twin is, for whoever reads it later, in the original."""
         for original, twin in zip(tensors_among(args), tensors_among(mixed), strict=True):
             if twin is not original:
-                self._storages.share(twin, original)
+                self.memory.share(twin, original)
 
     def _evaluate(self, func: Any, name: str, args: Any, kwargs: Any, error: Exception) -> Any:
         assert self.values is not None
@@ -278,16 +278,11 @@ class Tracer(TorchDispatchMode):
 
     def storage_of(self, tensor: Tensor) -> int:
         """The number of its storage, as rows tell it; 0 where it has none."""
-        return describe(tensor, self._storages).storage
-
-    @property
-    def storage_bytes(self) -> dict[int, int]:
-        """The size of every storage that was met, by its number."""
-        return self._storages.sizes
+        return describe(tensor, self.memory).storage
 
     def _described(self, value: Any) -> Any:
         if isinstance(value, Tensor):
-            return describe(value, self._storages)
+            return describe(value, self.memory)
         if isinstance(value, list | tuple):
             return [self._described(item) for item in value]
         return value
@@ -375,8 +370,6 @@ def _inference_mode_is_no_grad() -> Iterator[None]:
     In inference mode composite operators (matmul, linear) arrive whole instead of as the
     operators they are made of, and the count would depend on it.
     """
-    mode: Any = torch.inference_mode
-    enter, leave = mode.__enter__, mode.__exit__
 
     def no_grad(self: Any) -> None:
         self._ridgeline_before = torch.is_grad_enabled()
@@ -385,23 +378,17 @@ def _inference_mode_is_no_grad() -> Iterator[None]:
     def restore(self: Any, *_: object) -> None:
         torch._C._set_grad_enabled(self._ridgeline_before)
 
-    mode.__enter__, mode.__exit__ = no_grad, restore
-    try:
+    with patch.multiple(torch.inference_mode, __enter__=no_grad, __exit__=restore):
         yield
-    finally:
-        mode.__enter__, mode.__exit__ = enter, leave
 
 
 def _weight_paths(model: nn.Module | None) -> dict[int, str]:
-    if model is None:
-        return {}
-    return {id(p): name.rpartition(".")[0] for name, p in model.named_parameters()}
+    named = model.named_parameters() if model is not None else ()
+    return {id(weight): name.rpartition(".")[0] for name, weight in named}
 
 
 def _weight_tensors(model: nn.Module | None) -> set[int]:
-    if model is None:
-        return set()
-    return {id(t) for t in (*model.parameters(), *model.buffers())}
+    return {id(t) for t in (*model.parameters(), *model.buffers())} if model is not None else set()
 
 
 def _grouped_product(

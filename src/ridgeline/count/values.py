@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -41,11 +42,8 @@ def _tensor(data: Any, **settings: Any) -> Tensor:
 @contextmanager
 def literals_known() -> Iterator[None]:
     """Inside the block numbers written out in the model are known, also on meta."""
-    torch.tensor = _tensor  # type: ignore[assignment]
-    try:
+    with patch.object(torch, "tensor", _tensor):
         yield
-    finally:
-        torch.tensor = _make_tensor
 
 
 class NoValueError(Exception):

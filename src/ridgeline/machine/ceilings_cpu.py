@@ -21,7 +21,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from ridgeline.machine.cpu import read_caches, share_caches
+from ridgeline.machine.cpu import has_arithmetic, read_caches, share_caches
 from ridgeline.machine.cpu_kernels import (
     COMPUTE_KERNELS,
     DRAM_KERNELS,
@@ -32,11 +32,11 @@ from ridgeline.machine.cpu_kernels import (
     build_kernels,
     choose_cpus,
     choose_kernels,
-    identify_processor,
 )
 from ridgeline.machine.passport import ONE_CORE, Ceiling, Missing
 from ridgeline.machine.sampling import best_of_rounds, in_rounds, rate_probe, time_calls
 from ridgeline.machine.system import SystemIO, find_limits
+from ridgeline.provenance import read_text
 from ridgeline.records import Conditions
 from ridgeline.sensors.cpu import SYS, RaplMeter, cpufreq_hz, temperature_c, text_of
 from ridgeline.sensors.sampler import summarise_conditions
@@ -84,15 +84,15 @@ def cpu_steps(quick: bool) -> int:
 
 
 def measure_cpu(
-    *, quick: bool, progress: Progress = lambda text: None, threads: int | None = None
+    *, quick: bool, progress: Progress = lambda text: None
 ) -> tuple[list[Ceiling], list[Missing]]:
     """All ceilings of the CPU, and what could not be measured with its reason.
 
-    One thread for each core that this process may use, unless `threads` says otherwise. Takes
-    about two minutes, or twenty seconds if `quick`. BuildError where there is no C compiler.
+    One thread for each core that this process may use. Takes about two minutes, or twenty seconds
+    if `quick`. BuildError where there is no C compiler.
     """
     candidates = build_kernels()
-    cpus = choose_cpus(threads)
+    cpus = choose_cpus()
     caches = read_caches(SystemIO(), cpus[0])
     described = share_caches(caches, cpus)
     alone_bytes = _limit_bytes(share_caches(caches, cpus[:1]), 1) // 2
@@ -303,12 +303,13 @@ class CpuCeilings:
 
     def _make_matrix_probes(self) -> Probes:
         probes: Probes = {}
+        cpuinfo = read_text("/proc/cpuinfo") or ""
         if self.torch is None:
             self._miss(
                 "matrix products and dispatch", "needs torch: pip install 'ridgeline[torch]'"
             )
         for precision in TORCH_NAMES if self.torch is not None else ():
-            if precision == "bf16" and not has_bf16_instructions(identify_processor()):
+            if precision == "bf16" and not has_arithmetic("bf16", cpuinfo):
                 reason = "no AVX512-BF16, AMX or Arm BF16: emulated, it is over 100 times slower"
                 self._miss("bf16 matrix products", f"{reason} than fp32")
             else:
@@ -409,14 +410,8 @@ SIDES = (384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
 FORMS = ((1, 1, 1), (2, 2, 0.5), (1, 1, 4))  # square; a wide result; a long sum
 SAMPLE_S = 0.003
 SEARCH_ROUNDS = 5
-BF16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16")  # as /proc/cpuinfo has them, x86 and Arm
 
 Shape = tuple[int, int, int]  # M, N, K
-
-
-def has_bf16_instructions(processor: str) -> bool:
-    """Whether bf16 is worth running: without them it is over a hundred times slower."""
-    return not {*processor.split()}.isdisjoint(BF16_INSTRUCTIONS)
 
 
 def list_shapes() -> list[Shape]:

@@ -17,8 +17,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.machine.passport import Ceiling, Missing
 from ridgeline.machine.sampling import Clock, host_clock, sample_seconds
 from ridgeline.records import Conditions
-from ridgeline.sensors.meter import Meters
-from ridgeline.sensors.nvidia import nvml_reader
+from ridgeline.sensors.nvidia import nvidia_meters
 from ridgeline.sensors.sampler import Sampler, summarise_late
 
 
@@ -156,16 +155,16 @@ class CudaCeilings:
         properties = torch.cuda.get_device_properties(device)
         self._capability = (properties.major, properties.minor)
         self._l2_bytes = int(getattr(properties, "L2_cache_size", 0)) or (40 << 20)
-        reader = nvml_reader(str(getattr(properties, "uuid", "")))
-        self._has_nvml = reader is not None
+        meters = nvidia_meters(str(getattr(properties, "uuid", "")))
+        self._has_nvml = meters.conditions is not Conditions
         self._sampler = Sampler(
-            Meters(conditions=reader or Conditions), interval_s=METER_INTERVAL_S, conditions_s=0
+            replace(meters, available=()), interval_s=METER_INTERVAL_S, conditions_s=0
         )
 
     def run(self) -> tuple[list[Ceiling], list[Missing]]:
         """Measure everything; a part that fails is listed, the others go on.
 
-        A device that vanishes ends it: what was measured before is kept.
+        A device that has vanished fails in every part after; what was measured before is kept.
         """
         for what, part in self.parts():
             self._progress(what)
@@ -174,22 +173,14 @@ class CudaCeilings:
                     part()
                 finally:
                     self.torch.cuda.empty_cache()  # fails, too, on a device that has failed
-            except RidgelineError:
-                raise
             except Exception as error:
                 reason = " ".join(str(error).split())[:200] or type(error).__name__
-                if self.torch.cuda.is_available():
-                    self.missing.append(Missing(what=what, reason=reason))
-                    continue
-                lost = f"{self.name} stopped answering"
-                if not self.ceilings:
-                    raise RidgelineError(
-                        f"{lost} before anything was measured: {reason}",
-                        hint="check it with nvidia-smi and the system log, then measure again",
-                    ) from error
-                what = f"{what} and all after it"
-                self.missing.append(Missing(what=what, reason=f"{lost}: {reason}"))
-                break
+                self.missing.append(Missing(what=what, reason=reason))
+        if not self.ceilings:
+            raise RidgelineError(
+                f"nothing could be measured on {self.name}: {self.missing[0].reason}",
+                hint="check it with nvidia-smi and the system log, then measure again",
+            )
         return self.ceilings, self.missing
 
     def parts(self) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -212,9 +203,12 @@ class CudaCeilings:
         samples = self._bursts(call) if named.get("path") == "matrix" else []
         with self._sampler:
             samples += sample_seconds(call, self._clock, samples=6 if self.quick else 20)
+        return self._add(tuple(work / s for s in samples), **named)
+
+    def _add(self, samples: tuple[float, ...], **named: Any) -> Ceiling:
+        """A ceiling under the conditions that the sampler has seen."""
         conditions = summarise_late(self._sampler.readings)
-        rates = tuple(work / s for s in samples)
-        ceiling = Ceiling(device=self.name, samples=rates, conditions=conditions, **named)
+        ceiling = Ceiling(device=self.name, samples=samples, conditions=conditions, **named)
         self.ceilings.append(ceiling)
         return ceiling
 
@@ -351,11 +345,7 @@ class CudaCeilings:
             self.torch.cuda.synchronize(self.device)
             samples = sample_seconds(call, clock, samples=20, sample_s=0.005)
             self.torch.cuda.synchronize(self.device)
-        self.ceilings.append(
-            Ceiling(kind="launch", device=self.name, what=what, how=how,
-                    samples=tuple(s / 100 for s in samples),
-                    conditions=summarise_late(self._sampler.readings))
-        )  # fmt: skip
+        self._add(tuple(s / 100 for s in samples), kind="launch", what=what, how=how)
 
     # ------------------------------------------------------------ power
 
@@ -380,17 +370,16 @@ class CudaCeilings:
             else:
                 samples = 4 if self.quick else 20
                 taken = sample_seconds(call, self._clock, samples=samples, sample_s=0.1)
-        conditions = summarise_late(self._sampler.readings)
-        if conditions.power_w is None:
+        power_w = summarise_late(self._sampler.readings).power_w
+        if power_w is None:
             self.missing.append(Missing(what=f"power, {what}", reason="the device has no meter"))
             return
-        energy_j = conditions.power_w * median(taken)
+        energy_j = power_w * median(taken)
         powers = (reading.conditions.power_w for reading in self._sampler.readings)
-        self.ceilings.append(
-            Ceiling(kind="power", device=self.name, what=what, how=how, conditions=conditions,
-                    samples=tuple(power for power in powers if power is not None),
-                    energy_j_per_flop=energy_j / flops if flops else None,
-                    energy_j_per_byte=energy_j / moved_bytes if moved_bytes else None)
+        self._add(
+            tuple(power for power in powers if power is not None), kind="power", what=what, how=how,
+            energy_j_per_flop=energy_j / flops if flops else None,
+            energy_j_per_byte=energy_j / moved_bytes if moved_bytes else None,
         )  # fmt: skip
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from ridgeline.machine.describe import Description
 from ridgeline.machine.passport import LOWER_IS_BETTER, Ceiling, Passport
-from ridgeline.machine.sampling import rate_probe
+from ridgeline.machine.sampling import host_clock, sample_seconds
 from ridgeline.serialize import to_dict
 from ridgeline.units import format_percent
 
@@ -59,6 +59,10 @@ class Difference:
     def change(self) -> float:
         """0.1 is ten per cent more in the second passport."""
         return self.after.best / self.before.best - 1
+
+    @property
+    def has_drifted(self) -> bool:
+        return abs(self.change) > DRIFT
 
     @property
     def explanation(self) -> str:
@@ -155,50 +159,36 @@ SAMPLES = 40
 SAMPLE_S = 0.01
 _TORCH_PRODUCT = re.compile(r"torch.*\b(\d+)x(\d+)x(\d+)\b")
 
-Rate = Callable[[str, tuple[int, int, int]], float]  # device, shape → best FLOP/s
+Rates = Callable[[str, tuple[int, int, int]], Sequence[float]]  # device, shape → samples, FLOP/s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriftCheck:
-    """One ceiling, then and now."""
-
-    ceiling: Ceiling
-    now: float
-    measured_at: str
-
-    @property
-    def change(self) -> float:
-        """-0.1 is ten per cent less than in the passport."""
-        return self.now / self.ceiling.best - 1
-
-    @property
-    def has_drifted(self) -> bool:
-        return abs(self.change) > DRIFT
-
-    def __str__(self) -> str:
-        then, by = f"the passport of {self.measured_at[:10]}", format_percent(abs(self.change))
-        product = f"a {self.ceiling.precision} product is"
-        if not self.has_drifted:
-            return f"{product} within {format_percent(DRIFT)} of {then}"
-        if self.change > 0:
-            return f"{product} {by} faster than in {then}: measure the machine again (--remeasure)"
-        why = "other programs are running, or the machine has changed"
-        return f"{product} {by} slower than in {then}: {why} (--remeasure measures it again)"
-
-
-def check_drift(passport: Passport, device: str, rate: Rate | None = None) -> DriftCheck | None:
-    """Sample the fp32 product again; None where the passport has none that can be repeated."""
+def sample_product_again(
+    passport: Passport, device: str, rates: Rates | None = None
+) -> Difference | None:
+    """The fp32 product then and now; None where the passport has none that can be repeated."""
     for ceiling in passport.find(kind="compute", device=device, path="matrix", precision="fp32"):
         shape = _TORCH_PRODUCT.search(ceiling.how)  # another library is another number
         if shape is not None:
             m, n, k = map(int, shape.groups())
-            now = (rate or best_product_rate)(device, (m, n, k))
-            return DriftCheck(ceiling=ceiling, now=now, measured_at=passport.measured_at)
+            samples = (rates or sample_product)(device, (m, n, k))
+            return Difference(before=ceiling, after=replace(ceiling, samples=tuple(samples)))
     return None
 
 
-def best_product_rate(device: str, shape: tuple[int, int, int]) -> float:
-    """The best of some short samples of a product in fp32."""
+def describe_drift(difference: Difference, measured_at: str) -> str:
+    """Whether a ceiling that was sampled again is as in the passport, and what to do if not."""
+    then, by = f"the passport of {measured_at[:10]}", format_percent(abs(difference.change))
+    product = f"a {difference.before.precision} product is"
+    if not difference.has_drifted:
+        return f"{product} within {format_percent(DRIFT)} of {then}"
+    if difference.change > 0:
+        return f"{product} {by} faster than in {then}: measure the machine again (--remeasure)"
+    why = "other programs are running, or the machine has changed"
+    return f"{product} {by} slower than in {then}: {why} (--remeasure measures it again)"
+
+
+def sample_product(device: str, shape: tuple[int, int, int]) -> list[float]:
+    """Short samples of a product in fp32."""
     import torch
 
     m, n, k = shape
@@ -207,10 +197,7 @@ def best_product_rate(device: str, shape: tuple[int, int, int]) -> float:
     sync: Callable[[], object] = partial(torch.cuda.synchronize, device)
     if not device.startswith("cuda"):
         sync = torch.mps.synchronize if device == "mps" else lambda: None
-    probe = rate_probe(
-        lambda: torch.mm(a, b, out=out),
-        2.0 * m * n * k,
-        sync=sync,
-        sample_s=SAMPLE_S,
+    times_s = sample_seconds(
+        lambda: torch.mm(a, b, out=out), host_clock(sync), samples=SAMPLES, sample_s=SAMPLE_S
     )
-    return max(probe() for _ in range(SAMPLES))
+    return [2.0 * m * n * k / time_s for time_s in times_s]

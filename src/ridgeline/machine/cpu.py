@@ -19,6 +19,10 @@ EXTENSIONS = (  # those that decide how fast arithmetic can be; by the names of 
     "asimd", "asimdhp", "asimddp", "asimdfhm", "bf16", "i8mm", "sve", "sve2", "svebf16", "svei8mm",
     "sme", "sme2",
 )  # fmt: skip
+CPU_FLAGS = {  # as /proc/cpuinfo has them, x86 and Arm; without one a format is emulated
+    "bf16": ("avx512_bf16", "amx_bf16", "bf16"),
+    "fp16": ("avx512_fp16", "fphp"),
+}
 ARM_NAMES = {"asimd": "neon", "asimdhp": "neon-fp16", "asimddp": "neon-dot", "asimdfhm": "neon-fhm"}
 
 
@@ -65,6 +69,11 @@ def describe_cpu(io: SystemIO, limits: Limits) -> Cpu:
     """The processor, on Linux or macOS."""
     model = cpu_name(run=io.run, read=io.read, system=io.system)
     return _describe_mac(io, model) if io.system == "Darwin" else _describe_linux(io, model, limits)
+
+
+def has_arithmetic(precision: str, cpuinfo: str) -> bool:
+    """Whether the processor calculates in bf16 or fp16; emulated, they are 100 times slower."""
+    return not {*cpuinfo.split()}.isdisjoint(CPU_FLAGS[precision])
 
 
 def read_caches(io: SystemIO, cpu: int) -> list[CacheOfCpu]:

@@ -2,19 +2,13 @@
 
 A kernel has a name (`memory_read`, `vector_fp32`, `tiles_bf16`) and does `passes` passes over the
 memory of one thread. All threads of a sample start together at a gate.
-
-The C kernels are compiled where they are first needed. The name of a cached library is a hash of
-what it was made from: source, compiler, flags and processor. A cache that is shared between
-machines therefore never hands out the wrong one.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import mmap
 import os
-import platform
 import shutil
 import subprocess
 import tempfile
@@ -28,7 +22,6 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ridgeline.errors import RidgelineError
 from ridgeline.machine.cpu import find_core
 from ridgeline.machine.sampling import best_of_rounds
 from ridgeline.machine.system import SystemIO, find_limits
@@ -44,22 +37,13 @@ COMPILE_LIMIT_S = 120
 # ---------------------------------------------------------------- threads
 
 
-def choose_cpus(threads: int | None = None, io: SystemIO | None = None) -> tuple[int, ...]:
-    """As many CPUs as `threads`; by default one a core, and no more than a container may use."""
-    io, allowed = io or SystemIO(), list_allowed_cpus()
-    if threads is not None and not 1 <= threads <= len(allowed):
-        raise RidgelineError(
-            f"cannot measure with {threads} threads",
-            hint=f"this process may use {len(allowed)} CPUs; choose between 1 and {len(allowed)}",
-        )
+def choose_cpus(io: SystemIO | None = None) -> tuple[int, ...]:
+    """One CPU of each core, and no more than a container may use."""
+    io = io or SystemIO()
     first: dict[str, int] = {}  # threads of one core share its units, so one of them is enough
-    for cpu in allowed:
+    for cpu in list_allowed_cpus():
         first.setdefault(find_core(io, cpu), cpu)
-    cores = list(first.values())
-    if threads is None:
-        threads = find_limits(io).whole_cpus(len(cores))
-    others = [cpu for cpu in allowed if cpu not in cores]
-    return tuple([*cores, *others][:threads])
+    return tuple(first.values())[: find_limits(io).whole_cpus(len(first))]
 
 
 def list_allowed_cpus() -> list[int]:
@@ -168,64 +152,32 @@ def find_compiler() -> Compiler:
     raise BuildError(f"no C compiler ({', '.join(COMPILERS)}) was found")
 
 
-def find_cache_folder() -> Path:
-    """Where the user keeps what can be made again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ridgeline"
-
-
-def identify_processor() -> str:
-    """What tells one processor from another: its model and its instructions."""
-    lines = (read_text("/proc/cpuinfo") or "").splitlines()
-    names = ("model name", "flags", "Features", "CPU part", "CPU implementer")
-    known = [line for line in lines if line.partition(":")[0].strip() in names]
-    return "\n".join([platform.machine(), platform.processor(), *dict.fromkeys(known)])
-
-
-def load_library(vector_bytes: int, compiler: Compiler, folder: Path | None = None) -> ctypes.CDLL:
-    """The kernels for one width of a vector, from the cache or compiled."""
-    path = _cache_path(vector_bytes, compiler, folder or find_cache_folder())
-    if path.exists():
+def load_library(vector_bytes: int, compiler: Compiler) -> ctypes.CDLL:
+    """The kernels for one width of a vector, compiled into a folder that is gone when loaded."""
+    with tempfile.TemporaryDirectory(prefix="ridgeline-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder) / "kernels.so"
+        compile_source(path, vector_bytes, compiler)
         try:
             return ctypes.CDLL(str(path))
-        except OSError:
-            path.unlink(missing_ok=True)  # half a file, or of another system: made again
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError:  # a home that cannot be written to: good for this run only
-        path = Path(tempfile.mkdtemp(prefix="ridgeline-")) / path.name
-    compile_source(path, vector_bytes, compiler)
-    try:
-        return ctypes.CDLL(str(path))
-    except OSError as error:
-        raise BuildError(f"the compiled kernels do not load: {error}") from error
+        except OSError as error:
+            raise BuildError(f"the compiled kernels do not load: {error}") from error
 
 
 def compile_source(path: Path, vector_bytes: int, compiler: Compiler) -> None:
-    """Compile under a temporary name, then rename: a killed compiler leaves nothing behind."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    """Compile for this processor, as the compiler takes it."""
     errors = ""
     for target in TARGETS:
         command = [compiler.path, *FLAGS, *target, f"-DVECTOR_BYTES={vector_bytes}",
-                   str(SOURCE), "-o", str(temporary)]  # fmt: skip
+                   str(SOURCE), "-o", str(path)]  # fmt: skip
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_LIMIT_S)
         except (OSError, subprocess.SubprocessError) as error:
             raise BuildError(f"{compiler.name} could not be run: {error}") from error
-        if done.returncode == 0 and temporary.exists():
-            temporary.replace(path)
+        if done.returncode == 0:
             return
-        temporary.unlink(missing_ok=True)
-        errors = errors or done.stderr.strip()
+        errors = errors or done.stderr
     first = next((line for line in errors.splitlines() if "error" in line), "no message")
     raise BuildError(f"{compiler.name} did not compile the kernels: {first}")
-
-
-def _cache_path(vector_bytes: int, compiler: Compiler, folder: Path) -> Path:
-    flags = repr((FLAGS, TARGETS))
-    origin = (SOURCE.read_text(encoding="utf-8"), compiler.path, compiler.version,
-              identify_processor(), flags, str(vector_bytes))  # fmt: skip
-    digest = hashlib.sha256("\n".join(origin).encode()).hexdigest()[:20]
-    return folder / "kernels" / f"cpu-{vector_bytes}-{digest}.so"
 
 
 # ---------------------------------------------------------------- kernels
@@ -295,20 +247,20 @@ class Kernels:
         return Span(*result)
 
 
-def vector_widths(processor: str) -> tuple[int, ...]:
+def vector_widths(cpuinfo: str) -> tuple[int, ...]:
     """Bytes of the vectors that are worth trying, from the processor's list of instructions."""
-    flags = set(processor.split())
+    flags = set(cpuinfo.split())
     if "avx512f" in flags:
         return 64, 32  # on some processors the narrower ones are as fast, at a higher clock
     return (32,) if "avx" in flags else (16,)
 
 
-def build_kernels(folder: Path | None = None) -> list[Kernels]:
+def build_kernels() -> list[Kernels]:
     """The C kernels, one set for each width; BuildError says why there are none."""
     compiler = find_compiler()
     return [
-        Kernels(load_library(width, compiler, folder), compiler, width)
-        for width in vector_widths(identify_processor())
+        Kernels(load_library(width, compiler), compiler, width)
+        for width in vector_widths(read_text("/proc/cpuinfo") or "")
     ]
 
 

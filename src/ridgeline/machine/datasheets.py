@@ -6,7 +6,6 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -17,7 +16,7 @@ from ridgeline.serialize import from_dict
 KINDS = ("gpu", "laptop-gpu", "soc", "cpu")
 PUBLISHED, DERIVED = "published", "derived"
 PROVENANCE = "datasheet"
-MOST_SIMILAR = 5
+OF_ONE_PART = ("published", "variants", "assumes")  # keys that variants do not share
 MEMORY_SHARES = (0.85, 1.1)  # reported over nominal memory: firmware and ECC take some of it
 
 _RATES_FILE = "rates.toml"
@@ -57,7 +56,6 @@ class Datasheet:
     units: int
     boost_clock_hz: float | None = None
     matrix_clock_hz: float | None = None  # where matrix peaks are stated at another clock
-    base_clock_hz: float | None = None
     memory_bytes: int | None = None  # None: depends on what was bought
     dram_bytes_per_s: float
     l2_bytes: int | None = None
@@ -67,7 +65,7 @@ class Datasheet:
     confidence: str  # DERIVED: some of units, clock or peaks are not from the maker
     note: str | None = None
     source: str
-    assumes: str | None = None  # set by a look-up that had to choose between parts of one name
+    assumes: str | None = None  # where several parts have this name: which one it is
 
     def peak(self, path: str, precision: str, accumulator: str | None = None) -> Peak | None:
         """The peak of a path and precision; without an accumulator the one that sums in fp32."""
@@ -128,47 +126,10 @@ def datasheet_for(
         for parts in named
     ]
     fitting = [parts for parts in fitting if parts]
-    return _choose_assumed(*fitting[0]) if len(fitting) == 1 else None
-
-
-def closest_names(device_name: str) -> list[str]:
-    """Names of the table that resemble `device_name`, best first: for people, never for figures."""
-    name = _normalise(device_name)
-    words = set(name.split())
-    same = [sheet.name for sheet in list_datasheets() if name in _names(sheet)]
-
-    def likeness(sheet: Datasheet) -> float:
-        """Words in common count most, then letters."""
-        return max(
-            2 * len(words & set(other.split())) / max(1, len(words))
-            + SequenceMatcher(None, name, other).ratio()
-            for other in _names(sheet)
-        )
-
-    scores = {sheet.name: likeness(sheet) for sheet in list_datasheets()}
-    similar = sorted((n for n in scores if scores[n] > 1), key=lambda n: -scores[n])
-    return list(dict.fromkeys([*same, *similar]))[: max(MOST_SIMILAR, len(same))]
-
-
-def _choose_assumed(main: Datasheet, *others: Datasheet) -> Datasheet:
-    """The first of the parts of one name, which says that it is assumed."""
-    if not others:
-        return main
-    also = " or ".join(_describe_part(other, main) for other in others)
-    return replace(
-        main,
-        assumes=f"the part with {_describe_part(main, *others)}; others of this name have {also}",
-    )
-
-
-def _describe_part(sheet: Datasheet, *others: Datasheet) -> str:
-    """What tells a part from others of its name."""
-    texts = []
-    if any(other.units != sheet.units for other in others):
-        texts.append(f"{sheet.units} {sheet.unit}s")
-    if sheet.memory_bytes and any(other.memory_bytes != sheet.memory_bytes for other in others):
-        texts.append(f"{sheet.memory_bytes / 2**30:.0f} GiB")
-    return " and ".join(texts)
+    if len(fitting) != 1:
+        return None
+    main, *others = fitting[0]
+    return main if others else replace(main, assumes=None)
 
 
 def _fits(sheet: Datasheet, memory_bytes: int | None) -> bool:
@@ -207,7 +168,7 @@ def _parts() -> tuple[tuple[Datasheet, ...], ...]:
     sheets = []
     for file in sorted(file.name for file in (files("ridgeline.machine") / "datasheets").iterdir()):
         for entry in _read(file).get("device", ()) if file.endswith(".toml") else ():
-            shared = {key: entry[key] for key in entry if key not in ("published", "variants")}
+            shared = {key: entry[key] for key in entry if key not in OF_ONE_PART}
             every = [entry, *(shared | other for other in entry.get("variants", ()))]
             family = file.removesuffix(".toml")
             sheets.append(tuple(_datasheet(one, family=family) for one in every))
@@ -215,23 +176,18 @@ def _parts() -> tuple[tuple[Datasheet, ...], ...]:
 
 
 def _datasheet(entry: Mapping[str, Any], *, family: str) -> Datasheet:
-    groups = entry.get("core_groups") or [entry]
-    rates = _read(_RATES_FILE)[groups[0]["rates"]]
     rate = entry.get("dram_bytes_per_s")
     if rate is None:
         rate = entry["memory_channels"] * entry["memory_transfers_per_s"] * 8
     content = {
         "confidence": PUBLISHED,
-        "boost_clock_hz": groups[0].get("boost_clock_hz"),
-        **rates,
+        **_read(_RATES_FILE)[entry["rates"]],
         **entry,
         "family": family,
-        "units": sum(group["units"] for group in groups),
         "dram_bytes_per_s": float(rate),
         "peaks": (),
     }
-    peaks = _peaks(entry) if len(groups) == 1 else _sum_peaks(groups)
-    return replace(from_dict(Datasheet, content), peaks=peaks)
+    return replace(from_dict(Datasheet, content), peaks=_peaks(entry))
 
 
 def _peaks(entry: Mapping[str, Any]) -> tuple[Peak, ...]:
@@ -251,26 +207,10 @@ def _peaks(entry: Mapping[str, Any]) -> tuple[Peak, ...]:
             continue  # neither a figure nor a clock: no roof is better than a guess
         peaks.append(
             Peak(path=path, precision=precision, accumulator=accumulator or None,
-                 flops_per_s=flops_per_s, confidence=confidence, flops_per_cycle=flops_per_cycle)
+                 flops_per_s=flops_per_s, confidence=confidence,
+                 flops_per_cycle=flops_per_cycle or None)
         )  # fmt: skip
     return tuple(peaks)
-
-
-def _sum_peaks(groups: list[Mapping[str, Any]]) -> tuple[Peak, ...]:
-    """The peaks of a processor with several kinds of core."""
-    rates = {
-        precision: sum(
-            group["units"] * _rates_of(group["rates"])["vector", precision, ""]
-            * group["boost_clock_hz"]
-            for group in groups
-        )
-        for precision in ("fp64", "fp32")
-    }  # fmt: skip
-    return tuple(
-        Peak(path="vector", precision=precision, accumulator=None, flops_per_cycle=None,
-             flops_per_s=float(rate), confidence=DERIVED)
-        for precision, rate in rates.items()
-    )  # fmt: skip
 
 
 def _rates_of(name: str) -> dict[tuple[str, str, str], int]:

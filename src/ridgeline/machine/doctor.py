@@ -48,6 +48,7 @@ try:
             (torch.ones(8, device=f"cuda:{i}") + 1).sum().item()
         from ridgeline.machine.profilers import has_cupti
         answer["cupti"] = has_cupti()
+    answer["cudnn"] = torch.backends.cudnn.version()
 except Exception as error:
     answer = {**locals().get("answer", {}), "problem": f"{type(error).__name__}: {error}"}
 print(json.dumps(answer))
@@ -176,6 +177,23 @@ def _check_torch_on_cuda(facts: Facts, torch: dict[str, Any], cuda: str | None) 
 
 def _first_line(text: str | None) -> str:
     return next((line.strip() for line in (text or "").splitlines() if line.strip()), "")
+
+
+def check_cudnn(facts: Facts) -> Finding | None:
+    """The version that torch has loaded; a torch for the CPU has no use for it."""
+    cuda, torch = torch_build(facts.io).get("cuda"), facts.torch or {}
+    if cuda is None or "cudnn" not in torch:
+        return None
+    if torch.get("cudnn"):
+        return ok(_read_cudnn_version(torch["cudnn"]))
+    fix = f"pip install nvidia-cudnn-cu{cuda.split('.')[0]}"
+    return missing(f"torch for CUDA {cuda} does not find it: no fast convolutions on a GPU", fix)
+
+
+def _read_cudnn_version(number: int) -> str:
+    """`9.26.0` of 92600; before version 9 the major part counted thousands."""
+    major, rest = divmod(number, 10_000 if number >= 90_000 else 1_000)
+    return f"{major}.{rest // 100}.{rest % 100}"
 
 
 def check_compiler(facts: Facts) -> Finding:
@@ -421,6 +439,7 @@ def check_gpu_programs(facts: Facts) -> Finding:
 CHECKS: tuple[tuple[str, str, Callable[[Facts], Finding | None]], ...] = (
     ("software", "torch", check_torch),
     ("software", "torch and the GPU", check_torch_and_gpu),
+    ("software", "cuDNN", check_cudnn),
     ("software", "compiler", check_compiler),
     ("software", "Slurm", check_slurm),
     ("software", "disk for results", check_results_disk),

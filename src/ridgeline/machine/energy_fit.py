@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -34,8 +33,7 @@ if TYPE_CHECKING:
     Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool]]
 
 ANY = "any"  # the precision of FLOPs of which none is named
-BURST, CAPPED, IDLE = "burst", "capped", "idle"
-BURST_CLOCK = 0.97  # of the highest clock: below it, something holds the clock down
+FULL_CLOCK = 0.97  # of the highest clock: below it, something holds the clock down
 NEAR = 1.25  # rates of work that differ by less are much the same load
 OFF = 2.0  # times the power of such loads, or half of it: a wrong reading
 LARGEST_CONDITION = 30.0  # beyond it, columns are too alike to be told apart (Belsley 1991)
@@ -56,18 +54,30 @@ def fit_energy(
     measured_at: str,
     power_cap_w: float | None = None,
     provenance: str = "measured",
-) -> tuple[EnergyModel, ...]:
-    """The energy model of a device; a second one of points at lower clocks, if they suffice."""
-    known = assign_regimes(flag_outliers(points))
-    capped = [replace(point, note="") for point in known if point.regime == CAPPED]
-    models = [_fit_points(known, BURST)]
-    with suppress(RidgelineError):  # too few of them: they stay among the points of the first
-        models.append(_fit_points(capped, CAPPED))
-    return tuple(
-        replace(one, device=device, how=how, measured_at=measured_at, power_cap_w=power_cap_w,
-                provenance=provenance)
-        for one in models
-    )  # fmt: skip
+) -> EnergyModel:
+    """The energy model of a device; those of the points that it leaves out have a note."""
+    known = flag_lower_clocks(flag_outliers(points))
+    fitted = [point for point in known if not point.note]
+    system = make_system(fitted)
+    _check_system(fitted, system)
+    coefficients = _find_coefficients(system)
+    known = [_add_residual(point, coefficients) for point in known]
+    mean_residual = fmean(abs(p.residual or 0.0) for p in known if not p.note)
+    _check_residuals(known, mean_residual)
+    return EnergyModel(
+        device=device,
+        j_per_flop=_pick(coefficients, "flops"),
+        j_per_byte=_pick(coefficients, "bytes"),
+        constant_power_w=coefficients[TIME],
+        power_cap_w=power_cap_w,
+        r_squared=_r_squared(known, [p.energy_j for p in known]),
+        r_squared_power=_r_squared(known, [p.power_w for p in known]),
+        mean_residual=mean_residual,
+        points=tuple(known),
+        provenance=provenance,
+        how=how,
+        measured_at=measured_at,
+    )
 
 
 # ---------------------------------------------------------------- which points
@@ -133,19 +143,19 @@ def _work(point: EnergyPoint) -> dict[Column, float]:
     return {**{column: amount for column, amount in work.items() if amount}, TIME: point.time_s}
 
 
-def assign_regimes(points: Sequence[EnergyPoint]) -> list[EnergyPoint]:
-    """The points with their regimes, by the highest clock that was seen."""
+def flag_lower_clocks(points: Sequence[EnergyPoint]) -> list[EnergyPoint]:
+    """The points; those below the highest clock that was seen have a note: they cost less."""
     highest_hz = max((p.clock_hz for p in points if p.clock_hz), default=0.0)
-    return [_assign_regime(point, highest_hz) for point in points]
+    return [_flag_lower_clock(point, highest_hz) for point in points]
 
 
-def _assign_regime(point: EnergyPoint, highest_hz: float) -> EnergyPoint:
-    if point.note or not point.clock_hz or point.clock_hz >= BURST_CLOCK * highest_hz:
+def _flag_lower_clock(point: EnergyPoint, highest_hz: float) -> EnergyPoint:
+    if point.note or not point.clock_hz or point.clock_hz >= FULL_CLOCK * highest_hz:
         return point
     clock = f"at {format_percent(point.clock_hz / highest_hz)} of the highest clock"
     if len(_work(point)) > 1:  # more than time
-        return replace(point, regime=CAPPED, note=f"{clock}: not of the same fit")
-    return replace(point, regime=IDLE, note=f"idle {clock}: not the constant power of work")
+        return replace(point, note=f"{clock}: not of the same fit")
+    return replace(point, note=f"idle {clock}: not the constant power of work")
 
 
 # ---------------------------------------------------------------- the fit
@@ -158,30 +168,6 @@ class System:
     columns: tuple[Column, ...]
     rows: Numbers
     scales: Numbers  # of the columns: a solution is multiplied by them
-
-
-def _fit_points(points: Sequence[EnergyPoint], regime: str) -> EnergyModel:
-    """The model of the points that have no note; those that have one keep their place in it."""
-    fitted = [point for point in points if not point.note]
-    system = make_system(fitted)
-    _check_system(fitted, system)
-    coefficients = _find_coefficients(system)
-    known = [_add_residual(point, coefficients) for point in points]
-    mean_residual = fmean(abs(p.residual or 0.0) for p in known if not p.note)
-    _check_residuals(known, mean_residual)
-    return EnergyModel(
-        device="",
-        regime=regime,
-        j_per_flop=_pick(coefficients, "flops"),
-        j_per_byte=_pick(coefficients, "bytes"),
-        constant_power_w=coefficients[TIME],
-        r_squared=_r_squared(known, [p.energy_j for p in known]),
-        r_squared_power=_r_squared(known, [p.power_w for p in known]),
-        mean_residual=mean_residual,
-        points=tuple(known),
-        how="",
-        measured_at="",
-    )
 
 
 def _find_coefficients(system: System) -> dict[Column, Coefficient]:

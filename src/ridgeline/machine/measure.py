@@ -1,4 +1,4 @@
-"""All ceilings of one machine, as a passport; those that torch alone can measure, too."""
+"""All ceilings of one machine; those that torch alone can measure, too."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from math import prod
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.describe import Description
-from ridgeline.machine.passport import Ceiling, Missing, Passport
+from ridgeline.machine.passport import Ceiling, Missing
 from ridgeline.machine.sampling import Clock, host_clock, sample_seconds
-from ridgeline.records import Provenance
 
 Progress = Callable[[str], None]
 
@@ -53,17 +51,10 @@ def count_steps(devices: Sequence[str], *, quick: bool) -> int:
     return sum(steps[device.partition(":")[0]] for device in devices)
 
 
-def measure_machine(
-    name: str,
-    devices: Sequence[str],
-    *,
-    quick: bool,
-    progress: Progress,
-    description: Description,
-    provenance: Provenance,
-    measured_at: str,
-) -> Passport:
-    """Measure the devices one after the other and put everything into one passport.
+def measure_devices(
+    devices: Sequence[str], *, quick: bool, progress: Progress
+) -> tuple[list[Ceiling], list[Missing]]:
+    """Measure the devices one after the other.
 
     A device that fails is listed as missing, unless nothing else was measured.
     """
@@ -79,15 +70,7 @@ def measure_machine(
         missing += absent
     if failed is not None and not ceilings:
         raise failed
-    return Passport(
-        name=name,
-        measured_at=measured_at,
-        is_quick=quick,
-        ceilings=tuple(ceilings),
-        missing=tuple(missing),
-        description=description,
-        provenance=provenance,
-    )
+    return ceilings, missing
 
 
 def _measure(

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import isfinite
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Annotated, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.describe import Description
+from ridgeline.machine.sampling import spread
 from ridgeline.records import Conditions, Provenance
 from ridgeline.serialize import (
     INLINE,
@@ -79,11 +79,7 @@ class Ceiling:
 
     @property
     def spread(self) -> float:
-        """Distance of the 10th and the 90th percentile, as a share of the median."""
-        if len(self.samples) < 2 or not self.sustained:
-            return 0.0
-        cuts = quantiles(self.samples, n=10, method="inclusive")
-        return (cuts[-1] - cuts[0]) / self.sustained
+        return spread(self.samples)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -132,7 +128,6 @@ class EnergyPoint:
     moved_bytes: Mapping[str, NotNegative] = field(default_factory=dict)  # by memory level
     clock_hz: float | None = None
     temperature_c: float | None = None
-    regime: str = "burst"  # "capped": at a clock below 97 % of the highest; "idle": without work
     residual: float | None = None  # modelled over measured joules, less 1; None: not modelled
     note: str = ""  # why the fit leaves it out
 
@@ -146,7 +141,6 @@ class EnergyModel:
     """Joules of work on a device: Σ j_per_flop · FLOPs + Σ j_per_byte · bytes + power · time."""
 
     device: str
-    regime: str = "burst"
     j_per_flop: Mapping[str, Coefficient] = field(default_factory=dict)  # by precision
     j_per_byte: Mapping[str, Coefficient] = field(default_factory=dict)  # by memory level
     constant_power_w: Coefficient
@@ -201,9 +195,9 @@ class Passport:
             c for c in self.ceilings if all(getattr(c, name) == v for name, v in fields.items())
         ]
 
-    def energy_model(self, device: str, regime: str = "burst") -> EnergyModel | None:
+    def energy_model(self, device: str) -> EnergyModel | None:
         """The energy model of a device, where one was fitted."""
-        return next((m for m in self.energy if (m.device, m.regime) == (device, regime)), None)
+        return next((m for m in self.energy if m.device == device), None)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form; energy models only where there are any."""
@@ -225,22 +219,7 @@ def read_passport(path: Path) -> Passport:
     """The passport in a file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RidgelineError(
-            f"there is no passport {path}", hint="`ridgeline machine list` shows those there are"
-        ) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise RidgelineError(
-            f"{path} cannot be read as a passport: {error}",
-            hint="measure the machine again, or restore the file from a copy",
-        ) from error
-    try:
-        if not isinstance(content, dict) or "schema_version" not in content:
-            raise RidgelineError(
-                f"{path} is not a passport: it has no schema_version",
-                hint="`ridgeline machine measure` makes one",
-            )
-        version = content["schema_version"]
+        version = content.get("schema_version", 0) if isinstance(content, dict) else 0
         if version > PASSPORT_VERSION:
             raise RidgelineError(
                 f"{path} is a passport of version {version}; this ridgeline reads "
@@ -249,10 +228,14 @@ def read_passport(path: Path) -> Passport:
             )
         passport = from_dict(Passport, content)
         _check_samples(passport.ceilings)
-    except (KeyError, TypeError, ValueError) as error:
+    except FileNotFoundError:
         raise RidgelineError(
-            f"{path} is not a passport: {error}",
-            hint="measure the machine again: ridgeline machine measure",
+            f"there is no passport {path}", hint="`ridgeline machine list` shows those there are"
+        ) from None
+    except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise RidgelineError(
+            f"{path} cannot be read as a passport: {error}",
+            hint="measure the machine again (`ridgeline machine measure`), or restore the file",
         ) from error
     return passport
 
@@ -281,28 +264,17 @@ class Passports:
         return sorted(path.stem for path in self.folder.glob("*.json"))
 
     def write(self, passport: Passport) -> Path:
-        """Store a passport; the one it replaces is kept in `earlier/` under its date."""
+        """Store a passport; the one it replaces is kept in `earlier/` with the time of its file."""
         path = self.path(passport.name)
-        if path.exists():
-            self._keep_earlier(path, passport)
-        atomic_write_text(path, to_json(passport.to_dict()))
+        text = to_json(passport.to_dict()).encode()
+        if path.exists() and path.read_bytes() != text:
+            written = datetime.fromtimestamp(path.stat().st_mtime)
+            earlier = self.folder / "earlier"
+            with writing(self.folder):
+                earlier.mkdir(exist_ok=True)
+                shutil.copyfile(path, earlier / f"{path.stem}-{written:%Y-%m-%dT%H%M%S}.json")
+        atomic_write_text(path, text.decode())
         return path
-
-    def _keep_earlier(self, path: Path, passport: Passport) -> None:
-        """Copy the file unless it is of the same measurements; it need not be a passport."""
-        try:
-            old = read_passport(path)
-        except RidgelineError:
-            before = f"unreadable-before-{passport.measured_at}"
-        else:
-            if old.measured_at == passport.measured_at and old.energy in ((), passport.energy):
-                return
-            before = max([old.measured_at, *(model.measured_at for model in old.energy)])
-        stamp = re.sub(r"[^\w.-]", "", before.replace("+", "_"))
-        earlier = self.folder / "earlier"
-        with writing(self.folder):
-            earlier.mkdir(exist_ok=True)
-            shutil.copyfile(path, earlier / f"{path.stem}-{stamp}.json")
 
     def read(self, name: str) -> Passport:
         """By name, or by the path of a file from anywhere."""

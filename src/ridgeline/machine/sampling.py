@@ -7,7 +7,8 @@ arguments; tests need no device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from statistics import median, quantiles
 from time import perf_counter
 from typing import TypeVar
 
@@ -55,31 +56,21 @@ def time_calls(
     return clock() - start_s
 
 
-def calls_per_sample(
-    call: Callable[[], object],
-    *,
-    sample_s: float,
-    sync: Callable[[], object] = lambda: None,
-    clock: Callable[[], float] = perf_counter,
-) -> int:
-    """How many calls last about `sample_s`; finding out is also the warm-up."""
-    calls = 1
-    while (taken_s := time_calls(call, calls, sync=sync, clock=clock)) < sample_s:
-        calls = max(2 * calls, int(calls * min(100.0, sample_s / max(taken_s, 1e-9))))
-    return calls
-
-
 def rate_probe(
     call: Callable[[], object],
     work_per_call: float,
     *,
-    sync: Callable[[], object] = lambda: None,
     sample_s: float = 0.01,
     clock: Callable[[], float] = perf_counter,
 ) -> Callable[[], float]:
-    """A probe for `in_rounds`: each call of it is one sample of the rate of `call`."""
-    calls = calls_per_sample(call, sample_s=sample_s, sync=sync, clock=clock)
-    return lambda: calls * work_per_call / time_calls(call, calls, sync=sync, clock=clock)
+    """A probe for `in_rounds`: each call of it is one sample of the rate of `call`.
+
+    A sample has as many calls as last about `sample_s`; finding out is also the warm-up.
+    """
+    calls = 1
+    while (taken_s := time_calls(call, calls, clock=clock)) < sample_s:
+        calls = max(2 * calls, int(calls * min(100.0, sample_s / max(taken_s, 1e-9))))
+    return lambda: calls * work_per_call / time_calls(call, calls, clock=clock)
 
 
 def host_clock(synchronize: Callable[[], object]) -> Clock:
@@ -96,3 +87,11 @@ def sample_seconds(
     times = max(1, round(sample_s / max(first, 1e-7)))
     times = max(1, round(sample_s / max(clock(call, times), 1e-7)))
     return [clock(call, times) for _ in range(samples)]
+
+
+def spread(samples: Sequence[float]) -> float:
+    """Distance of the 10th and the 90th percentile, as a share of the median; 0 of a single one."""
+    if len(samples) < 2 or not median(samples):
+        return 0.0
+    cuts = quantiles(samples, n=10, method="inclusive")
+    return (cuts[-1] - cuts[0]) / median(samples)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ridgeline.measure.statistics import drift, spread
+from ridgeline.machine.sampling import spread
+from ridgeline.measure.statistics import drift
 from ridgeline.units import format_percent, format_time
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def warnings(measured: Measurement) -> list[str]:
         _busy, _data, _stability, _warmup, _neighbours, _throttling, _settings, _loss,
         _energy, _layers,
     )  # fmt: skip
-    return [*measured.precision.warnings, *(text for rule in rules for text in rule(measured))]
+    return [*measured.case.precision.warnings, *(text for rule in rules for text in rule(measured))]
 
 
 def _busy(measured: Measurement) -> Iterator[str]:
@@ -42,7 +43,7 @@ def _busy(measured: Measurement) -> Iterator[str]:
     if any(_data(measured)):
         yield f"{works}; for much of the rest it waits for data"
         return
-    graphs = measured.settings.compile == "reduce-overhead"
+    graphs = measured.case.settings.compile == "reduce-overhead"
     remedy = "" if graphs else " or --compile-mode reduce-overhead (CUDA graphs)"
     yield (
         f"{works}: for the rest it waits for the host, which launches {kernels.kernels:.0f} "
@@ -51,12 +52,12 @@ def _busy(measured: Measurement) -> Iterator[str]:
 
 
 def _data(measured: Measurement) -> Iterator[str]:
-    waits = sum(measured.timing.device.phases_s.get("data", ()))
-    share = waits / sum(measured.timing.device.steps_s)
-    if share > DATA_SHARE and not measured.settings.is_synthetic:
+    settings, times = measured.case.settings, measured.timing.device
+    share = sum(times.phases_s.get("data", ())) / sum(times.steps_s)
+    if share > DATA_SHARE and not settings.is_synthetic:
         yield (
             f"{format_percent(share)} of a step is spent waiting for data; "
-            f"try `ridgeline run … --workers {max(2, 2 * measured.settings.workers)} --pin-memory`"
+            f"try `ridgeline run … --workers {max(2, 2 * settings.workers)} --pin-memory`"
             ", or time the model alone with `ridgeline run … --data synthetic`"
         )
 
@@ -127,9 +128,9 @@ def _throttling(measured: Measurement) -> Iterator[str]:
 def _settings(measured: Measurement) -> Iterator[str]:
     from ridgeline.measure.step import idle_options  # here: views use this module without torch
 
-    settings, has_images = measured.settings, "input_size" in measured.result.describe
+    settings, has_images = measured.case.settings, "input_size" in measured.result.describe
     for name in idle_options(
-        settings, measured.result.backend, measured.spec.mode, has_images=has_images
+        settings, measured.result.backend, measured.case.spec.mode, has_images=has_images
     ):
         yield f"{name} has no effect in this run"
     if settings.deterministic:
@@ -150,7 +151,7 @@ def _loss(measured: Measurement) -> Iterator[str]:
 def _energy(measured: Measurement) -> Iterator[str]:
     from ridgeline.measure.layer_energy import is_certain
 
-    energy, settings = measured.result.energy, measured.settings
+    energy, settings = measured.result.energy, measured.case.settings
     if energy is None:
         if settings.energy or settings.layer_energy:
             reasons = "; ".join(measured.result.energy_reasons) or "there is none"
@@ -176,7 +177,7 @@ def _energy(measured: Measurement) -> Iterator[str]:
 
 def _layers(measured: Measurement) -> Iterator[str]:
     layers = measured.layers
-    if layers is None or measured.settings.compile is not None:
+    if layers is None or measured.case.settings.compile is not None:
         return
     step_s = measured.result.step_time_s.median
     off = layers.sum_s / step_s - 1

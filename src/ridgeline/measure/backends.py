@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Protocol
@@ -218,38 +218,18 @@ def _absent(what: str) -> RidgelineError:
 MARKED_RANGE = "ridgeline_step"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MarkCalls:
-    """What a mark asks of the device; tests bring their own."""
-
-    synchronize: Callable[[], object]
-    start_profiler: Callable[[], object]
-    stop_profiler: Callable[[], object]
-    start_range: Callable[[str], Any]
-    end_range: Callable[[Any], object]
-
-
-def mark_calls(backend: Backend) -> MarkCalls | None:
-    """The calls of a CUDA device; None where no profiler listens for a mark."""
-    if backend.kind != "cuda":
-        return None
-    return MarkCalls(
-        synchronize=backend.synchronize,
-        start_profiler=torch.cuda.profiler.start,
-        stop_profiler=torch.cuda.profiler.stop,
-        start_range=torch.cuda.nvtx.range_start,
-        end_range=torch.cuda.nvtx.range_end,
-    )
-
-
 @contextmanager
-def marked(calls: MarkCalls | None) -> Iterator[None]:
-    """Mark the block, all threads of it, between two idle moments; without calls it just runs."""
-    with ExitStack() as stack:
-        if calls is not None:
-            calls.synchronize()
-            calls.start_profiler()
-            stack.callback(calls.stop_profiler)
-            stack.callback(calls.end_range, calls.start_range(MARKED_RANGE))
-            stack.callback(calls.synchronize)
-        yield
+def marked(backend: Backend) -> Iterator[bool]:
+    """Mark the block, all threads of it, between two idle moments; False: nobody to mark it for."""
+    if backend.kind != "cuda":
+        yield False
+        return
+    backend.synchronize()
+    torch.cuda.profiler.start()
+    handle = torch.cuda.nvtx.range_start(MARKED_RANGE)
+    try:
+        yield True
+    finally:
+        backend.synchronize()
+        torch.cuda.nvtx.range_end(handle)
+        torch.cuda.profiler.stop()

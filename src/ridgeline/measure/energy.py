@@ -19,8 +19,16 @@ from typing import NamedTuple
 
 from ridgeline.measure.statistics import median_interval
 from ridgeline.records import EnergyResult, EnergyWindowResult
-from ridgeline.sensors.meter import COUNTER, Meter, Meters
-from ridgeline.sensors.sampler import FAST_S, Reading, Sampler, summarise, within
+from ridgeline.sensors.sampler import (
+    COUNTER,
+    FAST_S,
+    Meter,
+    Meters,
+    Reading,
+    Sampler,
+    summarise,
+    within,
+)
 from ridgeline.units import format_percent, format_time, si
 
 WINDOW_S = 1.0
@@ -148,24 +156,24 @@ def evaluate_passes(
 ) -> EnergyMeasurement:
     """The energy of the passes named "window …", from readings alone."""
     loads = [one for one in passes if one.name.startswith("window")]
-    energies = integrate_windows(meters, readings, loads)
+    meter, windows, notes = _integrate_windows(meters, readings, loads)
     measurement = EnergyMeasurement(readings=tuple(readings), passes=tuple(passes))
-    if energies.meter is None:
-        return replace(measurement, reasons=meters.reasons + energies.notes)
+    if meter is None:
+        return replace(measurement, reasons=(*meters.reasons, *notes))
     start_s, end_s = loads[0].start_s, loads[-1].end_s
     energy = replace(
         summarise_windows(
-            energies.windows,
+            windows,
             samples_per_step=samples_per_step,
-            idle_power_w=idle_power_w(energies.meter, readings, passes),
-            powers_w=sampled_watts(readings, loads),
+            idle_power_w=idle_power_w(meter, readings, passes),
+            powers_w=[w for one in loads for w in powers_w(readings, one.start_s, one.end_s)],
         ),
-        meter=energies.meter.name,
-        scope=energies.meter.scope,
-        kind=energies.meter.kind,
+        meter=meter.name,
+        scope=meter.scope,
+        kind=meter.kind,
         refresh_interval_s=refresh_interval_s(within(readings, start_s, end_s)),
         conditions=summarise(readings, start_s, end_s),
-        notes=energies.notes,
+        notes=tuple(notes),
     )
     return replace(measurement, energy=replace(energy, warnings=tuple(advise_on_energy(energy))))
 
@@ -213,23 +221,10 @@ def summarise_windows(
     )
 
 
-def sampled_watts(readings: Sequence[Reading], passes: Sequence[Pass]) -> list[float]:
-    """Every sample of power in the passes."""
-    return [value for one in passes for value in powers_w(readings, one.start_s, one.end_s)]
-
-
-class WindowEnergies(NamedTuple):
-    """The windows by the best meter that works, or why none does."""
-
-    meter: Meter | None
-    windows: tuple[EnergyWindowResult, ...]
-    notes: tuple[str, ...]  # meters that were passed over, and why
-
-
-def integrate_windows(
+def _integrate_windows(
     meters: Meters, readings: Sequence[Reading], passes: Sequence[Pass]
-) -> WindowEnergies:
-    """The energy of each pass, by the first meter whose readings make sense."""
+) -> tuple[Meter | None, list[EnergyWindowResult], list[str]]:
+    """The windows by the first meter whose readings make sense; why others were passed over."""
     notes: list[str] = []
     for meter in meters.available:
         start_s, end_s = passes[0].start_s, passes[-1].end_s
@@ -237,12 +232,12 @@ def integrate_windows(
             notes.append(f"the {meter.name} {fault}: it is not used")
             continue
         windows = [_integrate(meter, readings, one) for one in passes]
-        if complete := tuple(window for window in windows if window is not None):
+        if complete := [window for window in windows if window is not None]:
             if lost := len(windows) - len(complete):
                 notes.append(f"{lost} of {len(windows)} windows have no reading of their own")
-            return WindowEnergies(meter, complete, tuple(notes))
+            return meter, complete, notes
         notes.append(f"the {meter.name} did not answer")
-    return WindowEnergies(None, (), tuple(notes))
+    return None, [], notes
 
 
 def _integrate(meter: Meter, readings: Sequence[Reading], one: Pass) -> EnergyWindowResult | None:

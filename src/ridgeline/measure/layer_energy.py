@@ -18,19 +18,11 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map_only
 
-from ridgeline.measure.energy import (
-    CallLoop,
-    Pass,
-    integrate_windows,
-    sampled_watts,
-    summarise_windows,
-    take_pass,
-)
+from ridgeline.measure.energy import CallLoop, Pass, evaluate_passes, take_pass
 from ridgeline.measure.step import Stepper
 from ridgeline.measure.timing import NoMarks, OnProgress
 from ridgeline.records import EnergyResult
-from ridgeline.sensors.meter import Meters
-from ridgeline.sensors.sampler import FAST_S, Sampler
+from ridgeline.sensors.sampler import FAST_S, Meters, Sampler
 from ridgeline.tracing.modules import tensors_in
 
 REFRESHES = 10  # in a window
@@ -62,8 +54,6 @@ def repeat_energy(
     A step of the result is a call. `refresh_s` is the sensor's, as measured with the whole step.
     None where no meter answers.
     """
-    if not meters.available:
-        return None
     sampler = sampler or Sampler(meters, interval_s=FAST_S, clock=clock)
     loop = CallLoop(call, synchronize, clock)
     length_s = min(max(REFRESHES * refresh_s, LEAST_WINDOW_S), limit_s / LEAST_WINDOWS)
@@ -77,12 +67,8 @@ def repeat_energy(
             passes.append(take_pass(name, loop.run_for, length_s, clock))
             if len(passes) < LEAST_WINDOWS:
                 continue
-            windows = integrate_windows(meters, sampler.readings, passes).windows
-            if not windows:
-                return None
-            powers_w = sampled_watts(sampler.readings, passes)
-            energy = summarise_windows(windows, samples_per_step=1, powers_w=powers_w)
-            if is_certain(energy, target) or clock() + length_s > end_s:
+            energy = evaluate_passes(meters, sampler.readings, passes, 1).energy
+            if energy is None or is_certain(energy, target) or clock() + length_s > end_s:
                 return energy
 
 

@@ -19,12 +19,12 @@ from time import perf_counter
 import torch
 
 from ridgeline.measure import advice
-from ridgeline.measure.backends import Backend, choose_backend
+from ridgeline.measure.backends import choose_backend
 from ridgeline.measure.energy import CallLoop, Pass, measure_energy
 from ridgeline.measure.layer_energy import measure_layer_energies
 from ridgeline.measure.layers import time_layers
-from ridgeline.measure.precision import Precision, choose_precision
-from ridgeline.measure.run_record import Measurement, timed_result
+from ridgeline.measure.precision import choose_precision
+from ridgeline.measure.run_record import Case, Measurement, timed_result
 from ridgeline.measure.step import (
     Placement,
     Stepper,
@@ -43,9 +43,8 @@ from ridgeline.measure.timing import (
     warm_up,
 )
 from ridgeline.records import Conditions, DeviceMemory, RunConditions, WarmUp, WorkloadSpec
-from ridgeline.sensors.meter import Meters
 from ridgeline.sensors.meters import find_meters
-from ridgeline.sensors.sampler import DURING_TIMING_S, Reading, Sampler, within
+from ridgeline.sensors.sampler import DURING_TIMING_S, Meters, Reading, Sampler, within
 from ridgeline.sensors.sampler import summarise as summarise_readings
 from ridgeline.settings import SYNTHETIC, SYNTHETIC_HOST, Settings
 from ridgeline.workloads import Inputs, Workload
@@ -64,14 +63,11 @@ def measure_workload(
     on_progress: OnProgress = lambda what, done, total: None,
 ) -> tuple[Measurement, Stepper]:
     """Measure one configuration; also the model with all that its steps need."""
-    backend = choose_backend(settings.backend, settings.device)
-    precision = choose_precision(settings.precision, backend)
-    meters = find_meters(backend.kind, uuid=backend.uuid)
+    case = _choose_case(workload, spec, settings)
+    meters = find_meters(case.backend.kind, uuid=case.backend.uuid)
     log: list[str] = []
-    with capture_warnings(log), torch_settings(settings, precision):
-        measurement, stepper = _build_and_time(
-            workload, spec, settings, backend, precision, meters, on_progress
-        )
+    with capture_warnings(log), torch_settings(settings, case.precision):
+        measurement, stepper = _build_and_time(case, meters, on_progress)
         _other_passes(measurement, stepper, meters, on_progress)
     measurement.log = log
     if stepper.last_loss is not None:
@@ -81,51 +77,47 @@ def measure_workload(
     conditions = measurement.result.conditions
     measurement.add(
         conditions=replace(conditions, after=meters.conditions(), readings_during=readings),
-        warnings=tuple(advice.warnings(measurement)),
+        warnings=(*stepper.notes, *advice.warnings(measurement)),
     )
     return measurement, stepper
 
 
+def _choose_case(workload: Workload, spec: WorkloadSpec, settings: Settings) -> Case:
+    backend = choose_backend(settings.backend, settings.device)
+    precision = choose_precision(settings.precision, backend)
+    return Case(
+        workload=workload, spec=spec, settings=settings, backend=backend, precision=precision
+    )
+
+
 def _build_and_time(
-    workload: Workload,
-    spec: WorkloadSpec,
-    settings: Settings,
-    backend: Backend,
-    precision: Precision,
-    meters: Meters,
-    on_progress: OnProgress,
+    case: Case, meters: Meters, on_progress: OnProgress
 ) -> tuple[Measurement, Stepper]:
     """Build, warm up and time; clocks are read meanwhile, too rarely to disturb, and no meter."""
     before = meters.conditions()
     with Sampler(replace(meters, available=())) as sampler:
         on_progress("building", 0, 0)
         start_s = perf_counter()
-        stepper, data = _build(workload, spec, settings, backend, precision)
+        stepper, data = _build(case)
         build_time_s = perf_counter() - start_s
-        warmup, timing, memory = _time(stepper, settings, sampler, on_progress)
+        warmup, timing, memory = _time(stepper, case.settings, sampler, on_progress)
     used = stepper.optimizer.defaults if stepper.optimizer is not None else {}
     process = process_stats()
-    peak_bytes = process.peak_rss_bytes if backend.kind == "cpu" else memory.allocated_bytes
+    is_cpu = case.backend.kind == "cpu"
     result = timed_result(
-        workload,
-        spec,
-        settings,
-        backend,
+        case,
         timing,
-        precision=precision.used,
         data=data,
         optimizer_settings={name: used[name] for name in OPTIMIZER_SETTINGS if name in used},
         warmup=replace(warmup, build_time_s=build_time_s),
         memory=memory,
-        peak_memory_bytes=peak_bytes,
+        peak_memory_bytes=process.peak_rss_bytes if is_cpu else memory.allocated_bytes,
         process=process,
         threads=torch.get_num_threads(),
         conditions=RunConditions(before=before, during=_during(sampler.readings, timing)),
     )
     return Measurement(
-        spec=spec,
-        settings=settings,
-        precision=precision,
+        case=case,
         timing=timing,
         result=result,
         readings=sampler.readings,
@@ -135,36 +127,29 @@ def _build_and_time(
 
 def build_stepper(workload: Workload, spec: WorkloadSpec, settings: Settings) -> Stepper:
     """The model of a configuration, ready to take steps."""
-    backend = choose_backend(settings.backend, settings.device)
-    precision = choose_precision(settings.precision, backend)
-    return _build(workload, spec, settings, backend, precision)[0]
+    return _build(_choose_case(workload, spec, settings))[0]
 
 
-def _build(
-    workload: Workload,
-    spec: WorkloadSpec,
-    settings: Settings,
-    backend: Backend,
-    precision: Precision,
-) -> tuple[Stepper, str]:
+def _build(case: Case) -> tuple[Stepper, str]:
     """The model with its batches, and the kind of data that they are."""
+    settings, batch_size = case.settings, case.spec.batch_size
     opened: list[Source] = []
 
     def batches(placement: Placement) -> tuple[Iterator[Inputs], bool]:
-        template = workload.inputs(spec.batch_size)
+        template = case.workload.inputs(batch_size)
         if settings.data == SYNTHETIC:
             return repeat(placement.inputs(template)), True
         if settings.data == SYNTHETIC_HOST:
             return repeat(placement.host_inputs(template)), False
         opened.append(
             open_data(
-                Path(settings.data), template, spec.batch_size, augment=settings.augment,
+                Path(settings.data), template, batch_size, augment=settings.augment,
                 seed=settings.seed, loader=loader_options(settings),
             )
         )  # fmt: skip
         return opened[0].batches, False
 
-    stepper = make_stepper(workload, settings, backend, precision, batches)
+    stepper = make_stepper(case.workload, settings, case.backend, case.precision, batches)
     for source in opened:
         source.check_fits(stepper.module)
     return stepper, opened[0].kind if opened else settings.data
@@ -178,7 +163,7 @@ def _time(
     warmup = warm_up(
         stepper.step,
         backend.synchronize,
-        least=settings.warmup_iters,
+        steps=settings.warmup_iters,
         clock_hz=lambda: sampler.readings[-1].conditions.clock_hz if sampler.readings else None,
         on_progress=partial(on_progress, "warming up"),
     )
@@ -206,7 +191,7 @@ def _other_passes(
     measurement: Measurement, stepper: Stepper, meters: Meters, on_progress: OnProgress
 ) -> None:
     """Kernels, energy and layers, each apart from the timing and from one another."""
-    settings, backend = measurement.settings, stepper.backend
+    settings, backend = measurement.case.settings, stepper.backend
     if backend.kind == "cuda":
         on_progress("kernels", 0, 0)
         measurement.add_kernels(measure_kernel_time(stepper.step, backend.synchronize))
@@ -239,7 +224,7 @@ def _measure_energy(measurement: Measurement, stepper: Stepper, meters: Meters) 
     measured = measure_energy(
         loop.run_for,
         meters,
-        total_s=measurement.settings.energy_time_s,
+        total_s=measurement.case.settings.energy_time_s,
         samples_per_step=measurement.result.samples_per_step or 1,
     )
     measurement.add(energy=measured.energy, energy_reasons=measured.reasons)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ridgeline.errors import RidgelineError
+from ridgeline.machine.cpu import has_arithmetic
 from ridgeline.measure.backends import Backend
 from ridgeline.provenance import read_text
 from ridgeline.records import PRECISIONS
@@ -21,7 +22,6 @@ from ridgeline.records import PRECISIONS
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 AMP_DTYPE = torch.float16
 FIRST_WITH_TF32 = (8, 0)  # compute capability of Ampere; bf16 in hardware came with it
-CPU_FLAGS = {"bf16": ("amx_bf16", "avx512_bf16", "bf16"), "fp16": ("avx512_fp16", "fphp")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +80,7 @@ def _why_not(requested: str, backend: Backend) -> str | None:
         return None
     if requested == "amp":
         return "autocast to fp16 needs a GPU"
-    flags = (read_text("/proc/cpuinfo") or "").split()
-    if any(flag in flags for flag in CPU_FLAGS[requested]):
+    if has_arithmetic(requested, read_text("/proc/cpuinfo") or ""):
         return None
     return f"this CPU has no {requested} arithmetic, and would emulate it over 100 times slower"
 

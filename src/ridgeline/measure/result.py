@@ -43,11 +43,6 @@ class MeasureResult:
         return self.result.step_time_s.median
 
     @property
-    def step_times_s(self) -> tuple[float, ...]:
-        """Every sample."""
-        return self.result.step_time_s.samples
-
-    @property
     def split_s(self) -> dict[str, float]:
         """Median time of each phase of a step."""
         return {name: part.median for name, part in self.result.split_s.items()}

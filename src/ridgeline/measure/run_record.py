@@ -40,13 +40,22 @@ WITHOUT_GAPS = "device, without gaps between kernels"
 BETWEEN = "between"  # a reading that belongs to no pass
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A configuration, and what it runs on."""
+
+    workload: Workload
+    spec: WorkloadSpec
+    settings: Settings
+    backend: Backend
+    precision: Precision
+
+
 @dataclass(slots=True, kw_only=True)
 class Measurement:
     """A configuration that is measured, pass by pass: its result so far, and what it is made of."""
 
-    spec: WorkloadSpec
-    settings: Settings
-    precision: Precision
+    case: Case
     timing: Timing
     result: RunResult
     layers: LayerTimes | None = None
@@ -86,17 +95,10 @@ class Measurement:
         self.add(layers=total)
 
 
-def timed_result(
-    workload: Workload,
-    spec: WorkloadSpec,
-    settings: Settings,
-    backend: Backend,
-    timing: Timing,
-    **values: Any,
-) -> RunResult:
+def timed_result(case: Case, timing: Timing, **values: Any) -> RunResult:
     """The result once the steps are timed; `values` are further fields."""
-    steps = len(timing.device.steps_s)
-    samples = spec.batch_size * settings.batches_in_step(spec.mode)
+    workload, backend, steps = case.workload, case.backend, len(timing.device.steps_s)
+    samples = case.spec.batch_size * case.settings.batches_in_step(case.spec.mode)
     return RunResult(
         model=workload.name,
         source=workload.source,
@@ -104,6 +106,7 @@ def timed_result(
         backend=backend.kind,
         device_name=backend.name,
         device_uuid=backend.uuid,
+        precision=case.precision.used,
         iters=steps,
         samples_per_step=samples,
         samples_processed=samples * steps,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean, median, quantiles, stdev
+from statistics import fmean, median, stdev
 
+from ridgeline.machine.sampling import spread
 from ridgeline.records import StepTime
 
 RESAMPLES = 2000
@@ -44,12 +45,6 @@ def median_interval(samples: Sequence[float], seed: int = 0) -> tuple[float, flo
     tail = 100 * (1 - CONFIDENCE) / 2
     low, high = np.percentile(medians, [tail, 100 - tail])
     return float(low), float(high)
-
-
-def spread(samples: Sequence[float]) -> float:
-    """Distance of the 10th and the 90th percentile, as a share of the median."""
-    cuts = quantiles(samples, n=10, method="inclusive")
-    return (cuts[-1] - cuts[0]) / median(samples)
 
 
 def is_disturbed(*, median: float, mean: float) -> bool:

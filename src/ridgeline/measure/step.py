@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
+from ridgeline.conv.network import use_algorithm
 from ridgeline.measure.backends import Backend
 from ridgeline.measure.precision import Precision
 from ridgeline.measure.randomness import random_state, repeatable, restore_random_state
@@ -72,6 +73,7 @@ class Stepper:
     scaler: torch.amp.GradScaler | None
     parts: int  # batches per step
     named: Callable[[str], AbstractContextManager[Any]]  # names a stretch of work for a profiler
+    notes: tuple[str, ...] = ()  # on what runs otherwise than was requested
     last_loss: Tensor | None = None
 
     def step(self, marks: Marks) -> None:
@@ -144,6 +146,8 @@ def make_stepper(
     module = module.to(backend.device, dtype=precision.dtype)
     if settings.channels_last:
         module = module.to(memory_format=torch.channels_last)
+    used = precision.dtype or torch.float32
+    notes = use_algorithm(module, settings.algorithm, used, backend.kind)
     batches, is_resident = make_batches(placement)
     return Stepper(
         module=module,
@@ -156,6 +160,7 @@ def make_stepper(
         optimizer=_optimizer(module, settings) if workload.mode == "train" else None,
         scaler=precision.scaler(backend) if workload.mode == "train" else None,
         parts=settings.batches_in_step(workload.mode),
+        notes=tuple(notes),
         named=_nvtx_range if settings.nvtx and backend.kind == "cuda" else lambda _: nullcontext(),
     )
 

@@ -134,18 +134,17 @@ def warm_up(
     step: Step,
     synchronize: Callable[[], None],
     *,
-    least: int | None,
+    steps: int | None = None,
     clock_hz: Callable[[], float | None] = lambda: None,
     limit_s: float = WARMUP_LIMIT_S,
     clock: Callable[[], float] = perf_counter,
     on_progress: OnProgress = lambda done, total: None,
 ) -> WarmUp:
-    """Step until the last times and clocks are alike, at least `least` times.
+    """Take exactly so many steps; without a number, step until times and clocks are alike.
 
-    It ends `limit_s` after the first LEAST_WARMUP steps, which are not held against it: in them
-    torch.compile and cuDNN set up. What was asked for is always done.
+    It then ends `limit_s` after the first LEAST_WARMUP steps, which are not held against it: in
+    them torch.compile and cuDNN set up.
     """
-    least_steps = LEAST_WARMUP if least is None else least
     no_marks = NoMarks()
     times_s: list[float] = []
     clocks_hz: list[float] = []
@@ -153,8 +152,10 @@ def warm_up(
     began_s = set_up_s = start_s = clock()
 
     def is_enough() -> bool:
+        if steps is not None:
+            return len(times_s) >= steps
         settled = is_steady(times_s, clocks_hz) and start_s - began_s >= LEAST_WARMUP_S
-        return len(times_s) >= least_steps and (bool(settled) or start_s - set_up_s > limit_s)
+        return len(times_s) >= LEAST_WARMUP and (bool(settled) or start_s - set_up_s > limit_s)
 
     while not is_enough():
         step(no_marks)
@@ -163,7 +164,7 @@ def warm_up(
         times_s.append(now_s - start_s)
         if (reading := clock_hz()) is not None:
             clocks_hz.append(reading)
-        on_progress(len(times_s), max(least_steps, len(times_s)))
+        on_progress(len(times_s), max(steps or LEAST_WARMUP, len(times_s)))
         start_s = clock()
         if len(times_s) <= LEAST_WARMUP:
             set_up_s = start_s
@@ -185,9 +186,12 @@ def _alike(samples: Sequence[float]) -> bool:
 
 
 def choose_iters(requested: int | None, warmup: WarmUp) -> int:
-    """What was asked, or as many steps as last about ten seconds: 6 to 100."""
-    if requested is not None:
-        return requested
+    """What was asked, or as many steps as last about ten seconds: 6 to 100.
+
+    Without a warm-up, nothing says how long a step is.
+    """
+    if requested is not None or not warmup.times_s:
+        return requested or LEAST_ITERS
     step_s = median(warmup.times_s[-WINDOW:])
     return min(max(ceil(TARGET_S / step_s), LEAST_ITERS), MOST_ITERS)
 

@@ -1,4 +1,4 @@
-"""If, Loop, Scan and SequenceMap: graphs inside a node.
+"""If, Loop and Scan: graphs inside a node.
 
 Of an If the branch that is taken is counted (where data decide, the costlier one); of a loop the
 body once, at the shapes of its first iteration, times the trip count.
@@ -16,7 +16,7 @@ import numpy as np
 from ridgeline.costs.work import MalformedError
 from ridgeline.errors import RidgelineError
 from ridgeline.onnx.graph import Results, Runner, Walk
-from ridgeline.onnx.infer import from_array, make_sequence, make_tensor
+from ridgeline.onnx.infer import from_array, make_tensor
 from ridgeline.onnx.node import BOOL, INT64, NodeCall, Tensor, new_ident, unknown_tensor
 from ridgeline.onnx.node_cost import NodeCost
 from ridgeline.onnx.scope import Scope
@@ -242,38 +242,9 @@ def _without(t: Tensor | None, axis: int) -> Tensor | None:
     return make_tensor(t.name, t.elem, (*t.dims[:axis], *t.dims[axis + 1 :]))
 
 
-# ---------------------------------------------------------------- SequenceMap
-
-
-def _run_map(walk: Walk, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
-    """The body for each item; items may differ in shape, so each is walked."""
-    body, first = _body(call, "body"), call.get(0)
-    if first is None or first.items is None:
-        raise MalformedError("the length of its sequence is not known")
-    lists: list[list[Tensor]] = [[] for _ in node.output]
-    for number, item in enumerate(first.items):
-        inputs = [item, *(_item(t, number) for t in call.operands[1:])]
-        outputs, rows = walk.walk_body(body, inputs, scope, path)
-        walk.rows += rows
-        for results, output in zip(lists, outputs, strict=False):
-            results.append(output)
-    sequences = [make_sequence(*pair) for pair in zip(node.output, map(tuple, lists), strict=True)]
-    for sequence, results in zip(sequences, lists, strict=True):
-        walk.link(results, [sequence] * len(results))
-    return sequences
-
-
-def _item(t: Tensor | None, number: int) -> Tensor | None:
-    """An item of a sequence; another operand is the same for all."""
-    if t is None or t.items is None or number >= len(t.items):
-        return t
-    return t.items[number]
-
-
 RUNNERS: Mapping[tuple[str, str], Runner] = {
     ("", "If"): _run_if,
     ("", "Loop"): _run_loop,
     ("", "Scan"): _run_scan,
-    ("", "SequenceMap"): _run_map,
 }
 """By domain and operator."""

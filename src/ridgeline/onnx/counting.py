@@ -13,7 +13,7 @@ from ridgeline.costs.work import Shape, Work
 from ridgeline.count.cost_records import FusedBytes, Memory, ModuleCall, OpCost
 from ridgeline.count.fused import fused_step
 from ridgeline.count.result import CountResult
-from ridgeline.count.settings import CAUSAL, one_of
+from ridgeline.count.settings import CAUSAL
 from ridgeline.errors import RidgelineError
 from ridgeline.onnx.control import RUNNERS
 from ridgeline.onnx.dims import bind_dims, check_sizes, quote_name, real_inputs
@@ -31,6 +31,7 @@ from ridgeline.onnx.shapes import KEEP_SOME
 from ridgeline.onnx.training import NO_GRADIENT_NOTE, NOTE, find_gradients
 from ridgeline.plain import plain_line
 from ridgeline.records import MODES, Cost
+from ridgeline.settings import one_of
 
 VIEW = "view"
 
@@ -162,25 +163,18 @@ def _updates(stored: Stored, optimizer: str) -> Iterator[OpCost]:
         yield _op_cost(row, "optimizer", call, work)
 
 
-SHOWN = (
-    "kernel_shape", "strides", "pads", "dilations", "group", "auto_pad", "axis", "axes", "perm",
-    "alpha", "beta", "transA", "transB", "epsilon", "mode", "equation", "direction", "hidden_size",
-    "layout", "num_heads", "kv_num_heads", "q_num_heads", "is_causal", "unidirectional", "K", "N",
-    "bits", "block_size", "to", "ceil_mode", "count_include_pad", "keepdims", "approximate",
-    "activation", "num_groups", "scale", "softcap", "qk_matmul_output_mode", "left_window_size",
-    "right_window_size", "local_window_size", "do_rotary", "causal", "training_mode",
-    "output_padding", "output_shape", "offset_group", "reduction", "onesided",
-)  # fmt: skip
+LONGEST_ATTRIBUTE = 16  # numbers or characters
 
 
 def attributes_text(call: NodeCall) -> str:
-    """The attributes that matter to the cost: `kernel_shape=3,3 strides=2,2 group=32`."""
+    """The attributes that are short: `kernel_shape=3,3 strides=2,2 group=32`."""
     parts = []
-    for name in SHOWN:
-        if name in call.attributes:
-            value = call.attr(name)
-            text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-            parts.append(f"{name}={plain_line(text)}")
+    for name in call.attributes:
+        value = call.attr(name)
+        values = value if isinstance(value, list) else [value]
+        is_short = len(value if isinstance(value, list | str) else values) <= LONGEST_ATTRIBUTE
+        if is_short and all(isinstance(one, int | float | str) for one in values):
+            parts.append(f"{name}={plain_line(','.join(map(str, values)))}")
     return " ".join(parts)
 
 

@@ -24,7 +24,7 @@ from ridgeline.onnx.infer import (
     make_sequence,
     unknown_results,
 )
-from ridgeline.onnx.load import order_nodes, subgraphs_of
+from ridgeline.onnx.load import check_order, subgraphs_of
 from ridgeline.onnx.node import NodeCall, Tensor, plain_domain, unknown_tensor
 from ridgeline.onnx.node_cost import NodeCost, cost_broken_node, cost_node
 from ridgeline.onnx.scope import Limits, Opsets, Scope, node_name, node_path
@@ -76,7 +76,8 @@ class Walk:
                 scope.add(from_stored(tensor))
             for sparse in graph.sparse_initializer:
                 scope.add(from_sparse(sparse))
-            for number, node in enumerate(order_nodes(graph.node, self.path)):
+            check_order(graph.node, self.path)
+            for number, node in enumerate(graph.node):
                 self.walk_node(node, number, scope, prefix)
         return [scope.value(output.name) for output in graph.output]
 
@@ -248,7 +249,8 @@ def _call_function(
     walk.opsets = outer.extend(function.opset_import)
     try:
         with walk.limits.enter(path):
-            for number, inner in enumerate(order_nodes(function.node, walk.path)):
+            check_order(function.node, walk.path)
+            for number, inner in enumerate(function.node):
                 walk.walk_node(substitute(inner, attributes, absent), number, scope, path)
     finally:
         walk.opsets = outer

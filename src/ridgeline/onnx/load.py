@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,41 +81,13 @@ def _check_inputs(path: Path, graph: GraphProto) -> None:
             raise broken(path, f"the input {value.name!r} has too many or too large dimensions")
 
 
-def order_nodes(nodes: Iterable[NodeProto], path: str) -> list[NodeProto]:
-    """The nodes such that each comes after those it needs; nearly every file is so already."""
-    nodes = list(nodes)
+def check_order(nodes: Sequence[NodeProto], path: str) -> None:
+    """Refuse a graph whose nodes are not in the order of their work, or are in a cycle."""
     makers = {name: number for number, node in enumerate(nodes) for name in node.output if name}
-    before = {
-        number: {makers[name] for name in needs(node) if name in makers}
-        for number, node in enumerate(nodes)
-    }
-    if all(max(numbers, default=-1) < number for number, numbers in before.items()):
-        return nodes
-    try:
-        return [nodes[number] for number in TopologicalSorter(before).static_order()]
-    except CycleError as error:
-        node = nodes[error.args[1][0]]
-        raise RidgelineError(
-            f"{path}: the graph has a cycle through node {(node.name or node.op_type)!r}",
-            hint="an ONNX graph has none; `onnx.checker.check_model` says more",
-        ) from error
-
-
-def needs(node: NodeProto) -> set[str]:
-    """Names that a node uses, also from within its subgraphs."""
-    names = set(node.input)
-    for attribute in node.attribute:
-        for graph in subgraphs_of(attribute):
-            names |= _free_names(graph)
-    return names
-
-
-def _free_names(graph: GraphProto) -> set[str]:
-    """Names that a graph takes from around it."""
-    own = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
-    own |= {i.name for i in graph.input}
-    used: set[str] = {o.name for o in graph.output}
-    for node in graph.node:
-        used |= needs(node)
-        own |= set(node.output)
-    return used - own
+    for number, node in enumerate(nodes):
+        if late := [name for name in node.input if makers.get(name, -1) >= number]:
+            raise RidgelineError(
+                f"{path}: node {(node.name or node.op_type)!r} uses {late[0]!r} before it is made",
+                hint="ONNX wants nodes in order and without cycles; `onnx.checker.check_model`"
+                " says more",
+            )

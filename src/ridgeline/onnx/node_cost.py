@@ -16,7 +16,7 @@ from ridgeline.onnx.shapes import BROKEN, misfit
 
 FAMILIES = (data, elementwise, products)  # imported for the formulas that they register
 FREE_KINDS = ("view", "constant")  # counted even where shapes are not known
-CONTROL = ("If", "Loop", "Scan", "SequenceMap")  # counted by the nodes in them
+CONTROL = ("If", "Loop", "Scan")  # counted by the nodes in them
 NO_FORMULA = "no formula"
 MOST_NAMED = 5  # nodes that a note names before it only counts
 

@@ -181,40 +181,14 @@ def _fill(
 def _corrected(call: NodeCall, inferred: Sequence[Tensor | None]) -> Types:
     """Types of results where onnx's inference is wrong; none where it is right.
 
-    Below opset 22 it has a window that begins in the padding after the end (`ceil_mode`), and it
-    takes an STFT to be two-sided where nothing is said, though one-sided is the default.
+    It takes an STFT to be two-sided where nothing is said, though one-sided is the default.
     """
     if call.domain or not inferred or inferred[0] is None or not inferred[0].is_known:
         return []
     shape = inferred[0].shape
-    if call.op_type in ("MaxPool", "AveragePool", "LpPool") and call.attr("ceil_mode", 0):
-        sizes = (*shape[:2], *pooled_sizes(call, call.x.shape[2:]))
-        return [(t.elem, sizes) if t is not None else None for t in inferred]
     if call.op_type == "STFT" and "onesided" not in call.attributes:
         return [(inferred[0].elem, (*shape[:-2], shape[-2] // 2 + 1, shape[-1]))]
     return []
-
-
-def pooled_sizes(call: NodeCall, sizes: Shape) -> Shape:
-    """How many positions a window has along each side by `ceil_mode`, as onnxruntime computes it.
-
-    The last window may reach beyond the padding, but does not begin in it.
-    """
-    axes = len(sizes)
-    kernel = call.int_list("kernel_shape")
-    strides = call.int_list("strides") or [1] * axes
-    dilations = call.int_list("dilations") or [1] * axes
-    auto = str(call.attr("auto_pad", "NOTSET"))
-    pads = (call.int_list("pads") if auto == "NOTSET" else []) or [0] * 2 * axes
-    positions = []
-    for axis, size in enumerate(sizes):
-        stride, start = strides[axis], size + pads[axis]
-        if auto.startswith("SAME"):
-            positions.append(-(-size // stride))
-            continue
-        steps = -(-(start + pads[axis + axes] - dilations[axis] * (kernel[axis] - 1) - 1) // stride)
-        positions.append(steps if steps * stride >= start else steps + 1)
-    return tuple(positions)
 
 
 def _by_rule(call: NodeCall) -> Types:

@@ -42,7 +42,7 @@ NO_GRADIENT_NOTE = (
 )
 PHASES = INPUT_GRAD, WEIGHT_GRAD = "input-grad", "weight-grad"
 WITHOUT_GRADIENT = ("RandomNormalLike", "RandomUniformLike", "EyeLike", "Hardmax")
-Parts = dict[str, Work]  # by phase
+Parts = list[tuple[str, Work]]  # phases, and work in them
 Sides = tuple[str, ...]  # for each operand the phase of its gradient; empty where it has none
 Links = Sequence[tuple[int, int]]
 MOST_OPERANDS = 16  # that rules look at
@@ -157,7 +157,7 @@ def _row_gradients(row: NodeCost, sides: Sides) -> Iterator[Gradient]:
         yield Gradient(row, INPUT_GRAD, row.call, None)
     elif row.kind not in FREE_KINDS:
         rule = _norm if row.call.op_type in NORMS else RULES.get(row.kind, _as_forward)
-        for phase, work in rule(row.call, row.work, (*sides, *[""] * MOST_OPERANDS)).items():
+        for phase, work in rule(row.call, row.work, (*sides, *[""] * MOST_OPERANDS)):
             yield Gradient(row, phase, row.call, work)
 
 
@@ -211,60 +211,43 @@ def _read_bytes(call: NodeCall, work: Work) -> int:
     return call.read_bytes if work.read_bytes is None else work.read_bytes
 
 
-def _put(parts: Parts, phase: str, work: Work) -> None:
-    """Add work to a phase; one row for each phase."""
-    have = parts.get(phase)
-    if have is None:
-        parts[phase] = work
-        return
-    if work.macs and not have.macs:  # the formula is that of the products
-        have, work = work, have
-    parts[phase] = replace(
-        have,
-        macs=have.macs + work.macs,
-        other_flops=have.other_flops + work.other_flops,
-        transcendentals=have.transcendentals + work.transcendentals,
-        read_bytes=(have.read_bytes or 0) + (work.read_bytes or 0),
-        written_bytes=(have.written_bytes or 0) + (work.written_bytes or 0),
-        more=have.more + (work.parts if bool(have.macs) == bool(work.macs) else ()),
-    )
-
-
 def _product(call: NodeCall, work: Work, sides: Sides) -> Parts:
     """Each operand's gradient repeats the forward's products; a bias's is a sum of the result's."""
     if not work.macs:
         return _as_forward(call, work, sides)
     factors = range(len(call.operands) if call.op_type == "Einsum" else 2)
     parts, grad = Parts(), call.out.nbytes
-    for number, tensor in enumerate(call.operands):
-        side = sides[number]
+    for number, (tensor, side) in enumerate(zip(call.operands, sides, strict=False)):
         if tensor is None or not side:
             continue
         if number in factors:
             others = (call.get(other) for other in factors if other != number)
             read = grad + sum(t.nbytes for t in others if t is not None)
-            _put(parts, side, replace(work, other_flops=0, transcendentals=0, read_bytes=read,
-                                      written_bytes=tensor.nbytes))  # fmt: skip
+            product = replace(work, other_flops=0, transcendentals=0)
+            parts.append((side, product.with_bytes(read=read, written=tensor.nbytes)))
         else:
-            shared = 0 if parts.get(WEIGHT_GRAD) else grad  # read with the weight's gradient
-            _put(parts, side, Work.per_element(call.out.numel, 1, read_bytes=shared,
-                                               written_bytes=tensor.nbytes))  # fmt: skip
+            shared = 0 if WEIGHT_GRAD in dict(parts) else grad  # read with the weight's gradient
+            parts.append((side, _sum_of_result(call, tensor, read=shared)))
     return parts
+
+
+def _sum_of_result(call: NodeCall, tensor: Tensor, *, read: int) -> Work:
+    """The gradient of an operand that was broadcast."""
+    return Work.per_element(call.out.numel, 1, read_bytes=read, written_bytes=tensor.nbytes)
 
 
 def _attention(call: NodeCall, work: Work, sides: Sides) -> Parts:
     """Four products for the forward's two, all in one row; those of a projection likewise."""
-    return {
-        INPUT_GRAD: replace(
-            work,
-            macs=2 * work.macs,
-            transcendentals=0,
-            read_bytes=_read_bytes(call, work) + 2 * call.out.nbytes,
-            written_bytes=_gradient_bytes(call, sides),
-            factor=2 * work.factor,
-            more=tuple((2 * factor, terms) for factor, terms in work.more),
-        )
-    }
+    gradient = replace(
+        work,
+        macs=2 * work.macs,
+        transcendentals=0,
+        read_bytes=_read_bytes(call, work) + 2 * call.out.nbytes,
+        written_bytes=_gradient_bytes(call, sides),
+        factor=2 * work.factor,
+        more=tuple((2 * factor, terms) for factor, terms in work.more),
+    )
+    return [(INPUT_GRAD, gradient)]
 
 
 def _recurrent(call: NodeCall, work: Work, sides: Sides) -> Parts:
@@ -278,25 +261,23 @@ def _recurrent(call: NodeCall, work: Work, sides: Sides) -> Parts:
     batch = call.x.shape[0 if call.attr("layout", 0) else 1]
     first = 0 if sides[5] else call.operand(1).shape[0] * batch
     macs = rows * (size * steps * bool(sides[0]) + hidden * max(steps - first, 0))
-    parts = {
-        INPUT_GRAD: Work(
-            macs=macs,
-            other_flops=work.other_flops,
-            read_bytes=call.read_bytes + call.written_bytes,
-            written_bytes=call.x.nbytes if sides[0] else 0,
-            factor=2,
-            terms=(("macs", macs),),
-        )
-    }
-    if WEIGHT_GRAD in sides:
-        parts[WEIGHT_GRAD] = Work(
-            macs=work.macs,
-            read_bytes=call.x.nbytes + 2 * call.written_bytes,
-            written_bytes=_gradient_bytes(call, sides, WEIGHT_GRAD),
-            factor=2,
-            terms=work.terms,
-        )
-    return parts
+    towards_input = Work(
+        macs=macs,
+        other_flops=work.other_flops,
+        read_bytes=call.read_bytes + call.written_bytes,
+        written_bytes=call.x.nbytes if sides[0] else 0,
+        factor=2,
+        terms=(("macs", macs),),
+    )
+    towards_weights = Work(
+        macs=work.macs,
+        read_bytes=call.x.nbytes + 2 * call.written_bytes,
+        written_bytes=_gradient_bytes(call, sides, WEIGHT_GRAD),
+        factor=2,
+        terms=work.terms,
+    )
+    both = [(INPUT_GRAD, towards_input), (WEIGHT_GRAD, towards_weights)]
+    return both if WEIGHT_GRAD in sides else both[:1]
 
 
 def _norm(call: NodeCall, work: Work, sides: Sides) -> Parts:
@@ -306,7 +287,7 @@ def _norm(call: NodeCall, work: Work, sides: Sides) -> Parts:
     if call.op_type == "BatchNormalization" and has_batch_statistics(call):
         apply, sums = BATCH_NORM_TRAINING_BACKWARD
     weight_bytes = _gradient_bytes(call, sides, WEIGHT_GRAD)
-    return norm_backward(
+    parts = norm_backward(
         (apply, sums),
         call.x,
         wants_input=bool(sides[0]),
@@ -314,6 +295,7 @@ def _norm(call: NodeCall, work: Work, sides: Sides) -> Parts:
         read_bytes=2 * call.x.nbytes + weight_bytes,
         weight_bytes=weight_bytes,
     )
+    return list(parts.items())
 
 
 def _gather(call: NodeCall, work: Work, sides: Sides) -> Parts:
@@ -321,17 +303,16 @@ def _gather(call: NodeCall, work: Work, sides: Sides) -> Parts:
     indices = call.get(1)
     read = call.out.nbytes + (indices.nbytes if indices is not None else 0)
     added = Work.per_element(call.out.numel, 1, read_bytes=read, written_bytes=call.x.nbytes)
-    return {sides[0]: added}
+    return [(sides[0], added)]
 
 
 def _pool(call: NodeCall, work: Work, sides: Sides) -> Parts:
     window = prod(size for name, size in work.terms if name == "window")
     out, per_result = call.out, 1 if "Max" in call.op_type else window + 1
-    return {
-        INPUT_GRAD: Work.per_element(
-            out.numel, per_result, read_bytes=out.nbytes, written_bytes=call.x.nbytes
-        )
-    }
+    gradient = Work.per_element(
+        out.numel, per_result, read_bytes=out.nbytes, written_bytes=call.x.nbytes
+    )
+    return [(INPUT_GRAD, gradient)]
 
 
 def _pointwise(call: NodeCall, work: Work, sides: Sides) -> Parts:
@@ -341,53 +322,52 @@ def _pointwise(call: NodeCall, work: Work, sides: Sides) -> Parts:
     if call.op_type in ("Mul", "Div", "PRelu", "Pow"):
         return _two_sided(call, sides)
     if call.op_type in ZERO_GRADIENT:
-        return {_main_phase(sides): Work(read_bytes=0, written_bytes=call.x.nbytes)}
+        return [(_main_phase(sides), Work(read_bytes=0, written_bytes=call.x.nbytes))]
     as_forward = (work.other_flops // max(n, 1), work.transcendentals // max(n, 1))
     is_tanh = call.op_type == "Gelu" and call.attr("approximate", "none") == "tanh"
     flops, one = POINTWISE.get("FastGelu" if is_tanh else call.op_type, as_forward)
-    return {
-        _main_phase(sides): Work.per_element(
-            n,
-            flops,
-            transcendentals=one * n,
-            read_bytes=2 * call.out.nbytes,
-            written_bytes=_gradient_bytes(call, sides),
-        )
-    }
+    gradient = Work.per_element(
+        n,
+        flops,
+        transcendentals=one * n,
+        read_bytes=2 * call.out.nbytes,
+        written_bytes=_gradient_bytes(call, sides),
+    )
+    return [(_main_phase(sides), gradient)]
 
 
 def _two_sided(call: NodeCall, sides: Sides) -> Parts:
     """g·b for a, g·a for b (one more for a quotient); summed where an operand was broadcast."""
     n, grad = call.out.numel, call.out.nbytes
-    parts: Parts = {}
-    for number, tensor in enumerate(call.operands[:2]):
-        if tensor is None or not sides[number]:
+    parts = Parts()
+    for number, (tensor, side) in enumerate(zip(call.operands[:2], sides, strict=False)):
+        if tensor is None or not side:
             continue
         other = call.get(1 - number)
         flops = 1 + 2 * (call.op_type in ("Div", "Pow") and number == 1) + (tensor.numel < n)
         read = grad + (other.nbytes if other is not None else 0)
         work = Work.per_element(n, flops, read_bytes=read, written_bytes=tensor.nbytes)
-        _put(parts, sides[number], work)
+        parts.append((side, work))
     return parts
 
 
 def _broadcast_sums(call: NodeCall, sides: Sides) -> Parts:
     """The gradient goes on as it is; a broadcast operand's is summed."""
-    parts: Parts = {}
-    n = call.out.numel
-    for tensor, side in zip(call.operands, sides, strict=False):
-        if call.op_type in SUMS and tensor is not None and side and tensor.numel < n:
-            read, written = call.out.nbytes, tensor.nbytes
-            _put(parts, side, Work.per_element(n, 1, read_bytes=read, written_bytes=written))
-    return parts
+    if call.op_type not in SUMS:
+        return []
+    return [
+        (side, _sum_of_result(call, tensor, read=call.out.nbytes))
+        for tensor, side in zip(call.operands, sides, strict=False)
+        if tensor is not None and side and tensor.numel < call.out.numel
+    ]
 
 
 def _as_forward(call: NodeCall, work: Work, sides: Sides) -> Parts:
     """As forward, and the result's gradient is read too; joins and copies cost nothing."""
     if call.op_type in FREE:
-        return {}
+        return []
     read = _read_bytes(call, work) + call.out.nbytes
-    return {_main_phase(sides): work.with_bytes(read=read, written=_gradient_bytes(call, sides))}
+    return [(_main_phase(sides), work.with_bytes(read=read, written=_gradient_bytes(call, sides)))]
 
 
 RULES: dict[str, Callable[[NodeCall, Work, Sides], Parts]] = {

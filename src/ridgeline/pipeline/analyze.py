@@ -5,22 +5,23 @@ The command line and `ridgeline.analyze` both do it here, with the same stages a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from html import escape
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.isolation import Work
 from ridgeline.pipeline.cases import CaseRunner, ProgressListener, Selection
-from ridgeline.pipeline.count_models import Counter, CountTask, count_task
-from ridgeline.pipeline.machine import MachineTask, device_task, machine_task
-from ridgeline.pipeline.outputs import Outputs, write_figures, write_points, write_report
+from ridgeline.pipeline.count_models import CountTask, ModuleWork, count_task
+from ridgeline.pipeline.machine import device_task, machine_task
+from ridgeline.pipeline.outputs import Outputs, write_points, write_report
 from ridgeline.pipeline.profile import profile_runs, reason_to_skip
-from ridgeline.report.study import STAGES_FILE, Study, read_study
-from ridgeline.report.summary import summary
+from ridgeline.report.study import STAGES_FILE, Study, read_stages, read_study
+from ridgeline.report.summary import write_headline
 from ridgeline.report.views import write_views
 from ridgeline.settings import as_arguments, check_mode
 from ridgeline.store import atomic_write_text, to_json
@@ -51,52 +52,27 @@ class Stage:
     time_s: float = 0.0
 
 
-@dataclass(slots=True)
-class Stages:
-    """The stages so far."""
+@contextmanager
+def begin_stage(stages: list[Stage], name: str) -> Iterator[Stage]:
+    """A stage; an error for people makes it a failed one, and the next stages go on."""
+    stage = Stage(stage=name)
+    stages.append(stage)
+    start_s = monotonic()
+    try:
+        yield stage
+    except RidgelineError as error:
+        stage.status, stage.reason = "failed", str(error).replace("\n", " ")
+    finally:
+        stage.time_s = monotonic() - start_s
 
-    done: list[Stage] = field(default_factory=list)
 
-    @contextmanager
-    def begin(self, name: str) -> Iterator[Stage]:
-        """A stage; an error for people makes it a failed one, and the next stages go on."""
-        stage = Stage(stage=name)
-        self.done.append(stage)
-        start_s = monotonic()
-        try:
-            yield stage
-        except RidgelineError as error:
-            stage.status, stage.reason = "failed", str(error).replace("\n", " ")
-        finally:
-            stage.time_s = monotonic() - start_s
-
-    def to_dict(self) -> list[dict[str, Any]]:
-        return [asdict(stage) for stage in self.done]
-
-    def for_report(self) -> tuple[dict[str, str], ...]:
-        """All stages but the report's own."""
-        return tuple(
-            {"stage": s.stage, "status": s.status, "reason": s.reason}
-            for s in self.done
-            if s.stage != "report"
-        )
-
-    def write(self, results: Path, run_ids: Sequence[str]) -> None:
-        """Keep them for the report."""
-        content = to_json({"stages": self.to_dict(), "runs": list(run_ids)})
-        atomic_write_text(results / STAGES_FILE, content)
+def write_stages(results: Path, stages: Iterable[Stage], run_ids: Sequence[str]) -> None:
+    """Keep them for the report of these runs."""
+    content = {"stages": [asdict(stage) for stage in stages], "runs": list(run_ids)}
+    atomic_write_text(results / STAGES_FILE, to_json(content))
 
 
 # ---------------------------------------------------------------- an analysis
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleWork:
-    """A module of the calling program: how it is counted and measured in this process."""
-
-    digest: str
-    counter: Counter
-    measure: Work[Any]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -114,7 +90,7 @@ class Analysis:
     device: str = ""  # "cpu", "cuda:0", "mps"
     machine: str | None = None
     batch_sizes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # by model
-    stages: Stages = field(default_factory=Stages)
+    stages: list[Stage] = field(default_factory=list)
     outputs: Outputs = field(default_factory=Outputs)
     problems: list[str] = field(default_factory=list)
     study: Study | None = None  # None where no run was completed
@@ -166,10 +142,10 @@ def run_stages(analysis: Analysis, progress: ProgressListener | None = None) -> 
         ("roofline", _draw_roofline),
         ("report", _report),
     ):
-        with analysis.stages.begin(name) as stage:
+        with begin_stage(analysis.stages, name) as stage:
             work(analysis, stage)
         if analysis.run_ids:
-            analysis.stages.write(runner.results.path, analysis.run_ids)
+            write_stages(runner.results.path, analysis.stages, analysis.run_ids)
 
 
 def check_report(analysis: Analysis) -> None:
@@ -177,7 +153,7 @@ def check_report(analysis: Analysis) -> None:
     if analysis.runner.errors:
         raise analysis.runner.errors[-1]
     if analysis.run_ids and analysis.outputs.page is None:
-        stage = next(s for s in analysis.stages.done[-2:] if s.status == "failed")
+        stage = next(s for s in analysis.stages[-2:] if s.status == "failed")
         raise RidgelineError(
             f"the {stage.stage} stage failed: {stage.reason}",
             hint="the runs are kept; `ridgeline report` tries again",
@@ -186,28 +162,27 @@ def check_report(analysis: Analysis) -> None:
 
 def _measure_machine(analysis: Analysis, stage: Stage) -> None:
     analysis.start("machine", analysis.machine_s)
-    task = MachineTask(
-        results=analysis.runner.results.path,
+    work = partial(
+        machine_task,
         device=analysis.device,
         quick=analysis.is_quick,
         remeasure=analysis.remeasure,
     )
-    answer = analysis.runner.executor.do(machine_task, task, analysis.on_progress).value()
+    results = analysis.runner.results.path
+    answer = analysis.runner.executor.do(work, results, analysis.on_progress).value()
     analysis.machine, stage.reason = answer.name, answer.note
     stage.status = "cached" if answer.is_cached else "done"
 
 
 def _count(analysis: Analysis, stage: Stage) -> None:
     """Count, and choose batch sizes where none is named."""
-    selection, module = analysis.selection, analysis.module
-    analysis.start("counting", COUNT_S * len(selection.models))
+    analysis.start("counting", COUNT_S * len(analysis.selection.models))
     task = CountTask(
         results=analysis.runner.results.path,
-        selection=selection,
+        selection=analysis.selection,
         machine=analysis.machine,
         is_quick=analysis.is_quick,
-        digest=module.digest if module else None,
-        counter=module.counter if module else None,
+        module=analysis.module,
     )
     answer = analysis.runner.executor.do(count_task, task, analysis.on_progress).value()
     stage.reason = "; ".join(answer.problems) or f"{answer.counted} configurations counted"
@@ -261,12 +236,11 @@ def _draw_roofline(analysis: Analysis, stage: Stage) -> None:
         stage.status, stage.reason = "skipped", NO_RUN
         return
     analysis.start("report", REPORT_S)
-    results, outputs = analysis.runner.results, analysis.outputs
+    results = analysis.runner.results
     write_views(results)
     study = read_study(results, run_ids=[run.run_id for run in analysis.runner.runs])
     analysis.study = study
-    write_points(study, outputs)
-    write_figures(study, outputs, on_progress=analysis.on_progress)
+    outputs = analysis.outputs = write_points(study, on_progress=analysis.on_progress)
     stage.reason = f"{len(study.points)} points, {len(outputs.figures)} figures"
 
 
@@ -274,7 +248,8 @@ def _report(analysis: Analysis, stage: Stage) -> None:
     if analysis.study is None:
         stage.status, stage.reason = "skipped", NO_RUN
         return
-    analysis.study = replace(analysis.study, stages=analysis.stages.for_report())
+    stages = read_stages(analysis.runner.results.path, analysis.run_ids)
+    analysis.study = replace(analysis.study, stages=stages)
     write_report(
         analysis.study,
         analysis.outputs,
@@ -293,7 +268,7 @@ class AnalyzeResult:
 
     study: Study
     outputs: Outputs
-    stages: Stages
+    stages: list[Stage]
     run_ids: tuple[str, ...]
 
     @property
@@ -312,27 +287,17 @@ class AnalyzeResult:
         """Every step, phase and layer with its floor, bound, efficiency and headroom."""
         return self.study.points
 
-    def _summary(self) -> tuple[list[str], list[tuple[str, str, str]]]:
+    def _lines(self) -> list[str]:
         """The headline, and layer, meaning and advice of each finding."""
-        texts = summary(self.study)
-        rows = [(str(row["layer"]), str(row["meaning"]), as_arguments(str(row["advice"])))
-                for row in texts.findings]  # fmt: skip
-        return list(texts.headline), rows
+        findings = [f"{row['layer']}: {row['meaning']}; {as_arguments(str(row['advice']))}"
+                    for row in self.study.top_findings().to_dict("records")]  # fmt: skip
+        return [*write_headline(self.study), *findings, f"report: {self.report}"]
 
     def __str__(self) -> str:
-        headline, rows = self._summary()
-        lines = [f"{layer}: {meaning}; {advice}" for layer, meaning, advice in rows]
-        return "\n".join([*headline, *lines, f"report: {self.report}"])
+        return "\n".join(self._lines())
 
     def _repr_html_(self) -> str:
-        from html import escape
-
-        import pandas as pd
-
-        headline, rows = self._summary()
-        lines = [f"<p>{escape(line)}</p>" for line in (*headline, str(self.report))]
-        findings = pd.DataFrame(rows, columns=["layer", "meaning", "advice"])
-        return "".join([*lines, findings.to_html(index=False)])
+        return "".join(f"<p>{escape(line)}</p>" for line in self._lines())
 
 
 def analyze_in_process(analysis: Analysis) -> AnalyzeResult:

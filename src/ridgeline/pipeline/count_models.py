@@ -14,6 +14,7 @@ from ridgeline.count.growth import growth as find_growth
 from ridgeline.count.result import CountResult
 from ridgeline.count.settings import Settings
 from ridgeline.errors import RidgelineError
+from ridgeline.measure.isolation import Work
 from ridgeline.measure.worker import ignore_message, torch_needed
 from ridgeline.onnx.compare import OnnxComparison, check_comparable, compare_with_onnx
 from ridgeline.pipeline.cases import Selection
@@ -80,7 +81,6 @@ class CountOutcome:
     max_batches: dict[str, int] = field(default_factory=dict)
     comparisons: list[OnnxComparison] = field(default_factory=list)
     errors: list[tuple[str, RidgelineError]] = field(default_factory=list)
-    is_interrupted: bool = False
 
 
 def import_counting(models: tuple[str, ...]) -> None:
@@ -125,18 +125,13 @@ def check_options(options: CountOptions) -> None:
         )
 
 
-def count_models(options: CountOptions, on_progress: OnProgress) -> CountOutcome:
-    """Count all models; one that fails, or Ctrl-C, leaves what was counted before."""
-    outcome = CountOutcome()
-    try:
-        for model in options.models:
-            try:
-                _count_model(options, outcome, model, on_progress)
-            except RidgelineError as error:
-                outcome.errors.append((model, error))
-    except KeyboardInterrupt:
-        outcome.is_interrupted = True
-    return outcome
+def count_models(options: CountOptions, outcome: CountOutcome, on_progress: OnProgress) -> None:
+    """Count all models; one that fails, or Ctrl-C, leaves in `outcome` what was counted before."""
+    for model in options.models:
+        try:
+            _count_model(options, outcome, model, on_progress)
+        except RidgelineError as error:
+            outcome.errors.append((model, error))
 
 
 def _count_model(
@@ -282,6 +277,15 @@ def count_request(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleWork:
+    """A module of the calling program: how it is counted and measured in this process."""
+
+    digest: str
+    counter: Counter
+    measure: Work[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CountTask:
     """What to count before anything runs, for a process of its own."""
 
@@ -289,8 +293,7 @@ class CountTask:
     selection: Selection  # without batch sizes, they are chosen
     machine: str | None = None  # the passport of this machine
     is_quick: bool = False
-    digest: str | None = None  # of a module in this process …
-    counter: Counter | None = None  # … and what counts it
+    module: ModuleWork | None = None  # instead of a model by its name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,7 +322,7 @@ def count_task(task: CountTask, send: OnProgress) -> CountAnswer:
     counted = 0
     for spec in selection.specs():
         chosen[spec.model] = selection.batch_sizes or (1,)
-        digest = task.digest or file_digest(spec.model)
+        digest = task.module.digest if task.module else file_digest(spec.model)
         request = CountRequest(**vars(spec), digest=digest, optimizer=first.optimizer)
         try:
             if not selection.batch_sizes:
@@ -328,7 +331,7 @@ def count_task(task: CountTask, send: OnProgress) -> CountAnswer:
                 send(f"{spec.model}, batch {batch_size}")
                 sized = replace(request, batch_size=batch_size, precision=precision)
                 if (key := count_key(sized, precision)) not in known:
-                    count_request(results, sized, task.counter)
+                    count_request(results, sized, task.module.counter if task.module else None)
                     known.add(key)
                     counted += 1
         except RidgelineError as error:

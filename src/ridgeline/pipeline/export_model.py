@@ -11,11 +11,11 @@ from ridgeline.measure.worker import torch_needed
 from ridgeline.onnx.export import (
     Exported,
     ExportSettings,
-    check_mode,
     check_packages,
     destination,
 )
 from ridgeline.records import WorkloadSpec
+from ridgeline.settings import check_mode
 from ridgeline.workloads.sources import ONNX_ENDING, is_onnx
 
 STEPS = 8  # of which `on_progress` hears when all goes well

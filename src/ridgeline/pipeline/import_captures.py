@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
-from ridgeline.captures.capture import Capture, files_of, store_capture
+from ridgeline.captures.capture import (
+    Capture,
+    files_of,
+    find_devices,
+    store_capture,
+)
 from ridgeline.captures.read import join_captures, read_part
 from ridgeline.errors import RidgelineError
+from ridgeline.measure.worker import ignore_message
 from ridgeline.signals import interrupts_later
 from ridgeline.store import ResultsFolder
-
-
-class OnProgress(Protocol):
-    """Hears which file is read."""
-
-    def start(self, what: str) -> None: ...
 
 
 @dataclass(slots=True)
@@ -27,31 +26,32 @@ class ImportOutcome:
     captures: list[Capture] = field(default_factory=list)
     errors: list[RidgelineError] = field(default_factory=list)  # of the other files
     paths: list[Path] = field(default_factory=list)
-    is_interrupted: bool = False
 
 
 def import_captures(
-    files: Sequence[Path], results: ResultsFolder | None, label: str | None, progress: OnProgress
+    files: Sequence[Path],
+    on_progress: Callable[[str], None] = ignore_message,
+    *,
+    device: str | None = None,
 ) -> ImportOutcome:
-    """Read all files; store the captures if there is a folder for them, all of them or none."""
+    """Read all files and join those of one capture; `device` is that of files that name none."""
+    devices = find_devices(device) if device else []
     parts, errors = [], []
     for file in files:
-        progress.start(file.name)
+        on_progress(file.name)
         try:
-            parts.append(read_part(file))
+            parts.append(read_part(file, devices))
         except RidgelineError as error:
             errors.append(error)
     captures, refusals = join_captures(parts)
-    outcome = ImportOutcome(captures, errors + refusals)
-    if results is None:
-        return outcome
-    try:
-        with interrupts_later():
-            for capture in captures:
-                outcome.paths.append(store_capture(results, capture, label=label).path)
-    except KeyboardInterrupt:
-        outcome.is_interrupted = True
-    return outcome
+    return ImportOutcome(captures, errors + refusals)
+
+
+def store_captures(outcome: ImportOutcome, results: ResultsFolder, label: str | None) -> None:
+    """Store all of them or none."""
+    with interrupts_later():
+        for capture in outcome.captures:
+            outcome.paths.append(store_capture(results, capture, label=label).path)
 
 
 def name_files(capture: Capture) -> str:

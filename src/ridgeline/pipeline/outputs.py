@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.measure.worker import ignore_message
 from ridgeline.report.stored import Machines, label_of, stored_profiles, uncounted
 from ridgeline.report.study import Study, read_study
+from ridgeline.report.sweeps import list_sweeps, read_case_runs
 from ridgeline.roofline.roofs import (
     BITS,
     GIGA,
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from ridgeline.report.figures import Figure
 
 OnProgress = Callable[[str], None]
-CountingBar = Callable[[int], AbstractContextManager[OnProgress]]
-FORMATS = ("png", "svg")
 SHOWN_NAMES = 5  # in a hint
 
 # ---------------------------------------------------------------- the study
@@ -44,7 +43,7 @@ def read_chosen(
     peak_bw: str | None = None,
     peaks: Path | None = None,
     count_files: bool = False,
-    counting_bar: CountingBar = lambda total: nullcontext(ignore_message),
+    on_progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> tuple[Study, list[str]]:
     """The study of some runs and captures, under roofs of the user's if there are any.
 
@@ -58,9 +57,13 @@ def read_chosen(
     if missing := len(uncounted(folder.index(), run_ids)):
         from ridgeline.pipeline.count_models import count_missing
 
+        done = count()
+
+        def on_count(what: str) -> None:
+            on_progress(f"counting {what}", next(done), missing)
+
         try:
-            with counting_bar(missing) as step:
-                problems = count_missing(folder, run_ids, step, with_files=count_files)[1]
+            problems = count_missing(folder, run_ids, on_count, with_files=count_files)[1]
         except ImportError:
             problems = [f"{missing} runs are not counted, and torch is not here to do it"]
     study = read_study(
@@ -89,6 +92,9 @@ def choose_runs(
         )
     labels = {run.run_id: [run.request.model, run.request.label] for run in index.runs}
     labels |= {run.run_id: [label_of(run), stored.names[run.run_id]] for run in stored.captures}
+    for sweep in list_sweeps(results.path):
+        for case in read_case_runs(results.path, sweep).cases:
+            labels.get(case.run_id, []).append(sweep)  # perhaps measured for another sweep
     chosen = [*labels]
     if names:
         machines = Machines(results, [], {}, None)
@@ -171,31 +177,20 @@ class Outputs:
     notes: list[str] = field(default_factory=list)  # what happened to files that were there
 
 
-def write_points(study: Study, outputs: Outputs) -> None:
-    """roofline_points.csv, and energy_points.csv where joules are known."""
+def write_points(
+    study: Study, *, figures: bool = True, on_progress: OnProgress = ignore_message
+) -> Outputs:
+    """The points of runs, of joules where they are known, and the figures into `figures/`."""
     from ridgeline.report import tables
+    from ridgeline.report.figures import write_figures
 
-    outputs.points = tables.write_points(study, study.results / "roofline_points.csv")
+    outputs = Outputs(points=tables.write_points(study, study.results / "roofline_points.csv"))
     if len(study.energies):
         outputs.energies = tables.write_energies(study, study.results / "energy_points.csv")
-
-
-def write_figures(
-    study: Study,
-    outputs: Outputs,
-    *,
-    folder: Path | None = None,
-    formats: Sequence[str] = FORMATS,
-    kinds: Sequence[str] | None = None,
-    on_progress: OnProgress = ignore_message,
-) -> None:
-    """The figures, into `figures/` of the results folder if no other is named."""
-    from ridgeline.report import figures
-
-    where = folder or study.results / "figures"
-    outputs.figures = figures.write_figures(
-        study, where, formats=formats, kinds=kinds, on_progress=on_progress
-    )
+    if figures:
+        folder = study.results / "figures"
+        outputs.figures = write_figures(study, folder, on_progress=on_progress)
+    return outputs
 
 
 def write_report(

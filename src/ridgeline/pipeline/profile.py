@@ -12,12 +12,12 @@ from typing import Any
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import run_isolated
 from ridgeline.measure.worker import Task, ignore_message
-from ridgeline.pipeline.cases import CaseRunner, NoProgress, ProgressListener, Selection
+from ridgeline.pipeline.cases import CaseRunner, ProgressListener, Selection
 from ridgeline.pipeline.count_models import count_run_task
 from ridgeline.pipeline.machine import device_task
 from ridgeline.profile.profiling import need_counters, need_cuda
 from ridgeline.profile.request import AUTO, Plan, Request, request_for_program
-from ridgeline.profile.storage import profile_program, profile_run
+from ridgeline.profile.storage import ProfileResult, profile_program, profile_run
 from ridgeline.provenance import collect
 from ridgeline.settings import Settings
 from ridgeline.store import MeasuredRun, ResultsFolder, Run
@@ -79,23 +79,31 @@ def _in_one_line(error: RidgelineError) -> str:
 class Profiler:
     """Profiles steps one after another; the lists hold what has come of it so far."""
 
-    results: ResultsFolder
+    runner: CaseRunner  # of the runs that nobody watches
     options: dict[str, Any]  # fields of Request: how a step is to be profiled
     label: str = ""
-    progress: ProgressListener = field(default_factory=NoProgress)
     on_plan: Callable[[str, Plan], None] = lambda name, plan: None
     on_message: Callable[[str], None] = ignore_message
-    on_failure_log: Callable[[str], None] = ignore_message
-    runner: CaseRunner | None = None  # of the runs that nobody watches
     profiles: list[Run] = field(default_factory=list)
     plans: dict[str, Plan] = field(default_factory=dict)
     failures: list[RidgelineError] = field(default_factory=list)  # of profiles, each stored
+    problems: list[str] = field(default_factory=list)  # with counting what the model must do
+
+    def __post_init__(self) -> None:
+        Request(**self.options)  # what cannot be made is refused before anything runs
+
+    @property
+    def results(self) -> ResultsFolder:
+        return self.runner.results
+
+    @property
+    def progress(self) -> ProgressListener:
+        return self.runner.progress
 
     def profile_models(self, selection: Selection) -> None:
         """Run each case unwatched, then profile the same step, and count what it must do."""
-        runner = self.runner = CaseRunner(
-            results=self.results, progress=self.progress, on_failure_log=self.on_failure_log
-        )
+        runner = self.runner
+        runner.case_s = RUN_S
         self.progress.start("looking for the device", advance=False)
         need_gpu(selection)
         if self.options.get("tier", "counters") == "counters":
@@ -103,12 +111,10 @@ class Profiler:
         each = product(selection.models, selection.settings, selection.batch_sizes)
         for model, settings, batch_size in each:
             for case in selection.cases(model, settings, [batch_size]):
-                first = len(runner.runs)
-                self.progress.expect(RUN_S)
+                first = len(runner.completed)
                 runner.run([case])
-                for run in runner.runs[first:]:
-                    if run.result.status == "ok":
-                        self._profile(run, Task(spec=case.spec, settings=case.settings))
+                for run in runner.completed[first:]:
+                    self._profile(run, Task(spec=case.spec, settings=case.settings))
 
     def profile_program(self, program: Sequence[str], precision: str) -> None:
         """Profile a program of the user's."""
@@ -136,10 +142,9 @@ class Profiler:
         name = f"{request.model}, batch {request.batch_size}, {request.precision}"
         self.progress.expect(TRACE_S + COUNTED_S)
         self.progress.start(name)
+        options = {"label": self.label, **self._listeners(name)}
         try:
-            profile = profile_run(
-                self.results, run, task, self.options, label=self.label, **self._listeners(name)
-            )
+            profile = profile_run(self.results, run, task, self.options, **options)
         except RidgelineError as error:
             self.failures.append(error)
             return
@@ -148,14 +153,32 @@ class Profiler:
         self.progress.start(f"{name}: counting what it must do")
         counted = run_isolated(count_run_task, (self.results.path, run.run_id))
         problems = [counted.failure.reason] if counted.failure else counted.answer or []
+        self.problems += problems
         if problems:
             reason = f"what the model must do is not known: {'; '.join(problems)}"
             self.on_message(f"{name}: {reason}")
 
 
-def check_options(options: dict[str, Any]) -> None:
-    """Refuse a profile that cannot be made, before anything runs."""
-    Request(**options)
+def profile_one(
+    selection: Selection, results: ResultsFolder, options: dict[str, Any]
+) -> ProfileResult:
+    """Profile a single case for a script; what ends it is raised."""
+    profiler = Profiler(runner=CaseRunner(results=results), options=options)
+    need_cuda(selection.settings[0].backend)
+    results.check_writable()
+    profiler.profile_models(selection)
+    runner = profiler.runner
+    failed = [RidgelineError(run.result.reason, hint=run.result.hint) for run in runner.failed]
+    for error in (*runner.errors, *failed, *profiler.failures):
+        raise error
+    (run,) = profiler.profiles
+    return ProfileResult(
+        run_id=run.run_id,
+        of_run=run.request.of_run,
+        summary=run.result,
+        kernels=results.read_table(run.run_id, "kernels"),
+        problems=tuple(profiler.problems),
+    )
 
 
 def need_gpu(selection: Selection) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ridgeline.measure.backends import Backend, choose_backend, mark_calls
+from ridgeline.measure.backends import Backend, choose_backend
 from ridgeline.measure.precision import Precision, choose_precision
 from ridgeline.measure.randomness import repeatable
 from ridgeline.provenance import collect
@@ -25,8 +24,16 @@ from ridgeline.train.trainer import (
     profile_one_step,
     train,
 )
-from ridgeline.units import format_percent, format_time
-from ridgeline.workloads.cifar10 import ARCHIVE, Images, file_stem, load_cifar10, synthetic_images
+from ridgeline.units import format_bytes, format_percent, format_time
+from ridgeline.workloads.cifar10 import (
+    ARCHIVE,
+    SIDE,
+    SMALL_FORMS,
+    Images,
+    file_stem,
+    load_cifar10,
+    synthetic_images,
+)
 
 OnMessage = Callable[[str], None]
 OnProgress = Callable[[str, int, int], None]
@@ -77,24 +84,12 @@ class TrainOutcome:
     result: TrainResult | None = None
     history: list[EpochResult] = field(default_factory=list)
     is_complete: bool = False  # the checkpoint had all epochs: nothing was trained
-    is_interrupted: bool = False
 
 
 def train_model(
-    options: TrainOptions, on_message: OnMessage, on_progress: OnProgress
-) -> TrainOutcome:
-    """Train the epochs that are left; each is saved before the next one begins."""
-    outcome = TrainOutcome()
-    try:
-        _train(options, outcome, on_message, on_progress)
-    except KeyboardInterrupt:
-        outcome.is_interrupted = True
-    return outcome
-
-
-def _train(
     options: TrainOptions, outcome: TrainOutcome, on_message: OnMessage, on_progress: OnProgress
 ) -> None:
+    """Train the epochs that are left; each is saved before the next one begins."""
     training = outcome.training = _prepare(options, on_progress, is_saved=True)
     with repeatable(training.settings.deterministic), explained(training.settings):
         trainer = _build_trainer(options, training, on_message)
@@ -151,7 +146,6 @@ def mark_training_step(
     with repeatable(training.settings.deterministic), explained(training.settings):
         step = profile_one_step(
             _build_trainer(options, training, on_message),
-            mark_calls(training.backend),
             warmup_iters=warmup_iters,
             profile_iter=profile_iter,
             on_step=lambda done, total: on_progress(f"step {done} of {total}", done, total),
@@ -162,7 +156,7 @@ def mark_training_step(
 def _prepare(options: TrainOptions, on_progress: OnProgress, *, is_saved: bool) -> PreparedTraining:
     """Find the checkpoint, the device and the data, and complete the settings."""
     checkpoint = checkpoints.load(options.resume) if options.resume else None
-    before = dict(checkpoint["settings"]) if checkpoint else {}
+    before = checkpoints.saved_settings(checkpoint) if checkpoint else {}
     backend = choose_backend(options.backend, options.device)
     precision = choose_precision(options.precision or before.get("precision", "fp32"), backend)
     images = _load_images(options, before, on_progress)
@@ -191,7 +185,18 @@ def _prepare(options: TrainOptions, on_progress: OnProgress, *, is_saved: bool) 
         precision=precision,
         files=files,
         checkpoint=checkpoint,
-        warnings=precision.warnings,
+        warnings=(*precision.warnings, *_name_warnings(settings)),
+    )
+
+
+def _name_warnings(settings: TrainSettings) -> tuple[str, ...]:
+    """That a short name is torchvision's network, where it once was ours."""
+    form = SMALL_FORMS.get(settings.model)
+    if form is None or settings.image_size > SIDE:
+        return ()
+    return (
+        f"{settings.model} is torchvision's, made for large images, as in every command; {form}, "
+        f"which `train {settings.model}` meant before, is made for 32x32",
     )
 
 
@@ -202,7 +207,11 @@ def _load_images(options: TrainOptions, before: dict[str, Any], on_progress: OnP
         images = synthetic_images()
     else:
         folder = DATA if options.data is None else Path(options.data)
-        images = load_cifar10(folder, download=True, progress=partial(on_progress, ARCHIVE))
+
+        def on_download(done: int, total: int) -> None:
+            on_progress(f"{ARCHIVE}: {format_bytes(done)} of {format_bytes(total)}", 0, 0)
+
+        images = load_cifar10(folder, download=True, progress=on_download)
     return images.limited(
         options.limit_train or before.get("train_images"),
         options.limit_test or before.get("test_images"),

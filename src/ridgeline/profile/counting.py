@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from ridgeline.captures.ncu_messages import NO_KERNELS, WITHOUT, explain_failure
 from ridgeline.captures.quantities import (
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 # ---------------------------------------------------------------- what the process writes
 
-COUNTER_PLAN, COUNTED = "foretold.json", "counted.json"  # files of a job
 FIRST_WITH_PARTS = 10_000  # versions of CUPTI from which on they are those of CUDA
 S_PER_NS = 1e-9  # CUPTI tells time in nanoseconds
 
@@ -62,13 +61,6 @@ class CounterPlan:
             return str(number)
         return f"{number // 10_000}.{number // 100 % 100}.{number % 100}"
 
-    def write(self, job: Job) -> None:
-        job.path(COUNTER_PLAN).write_text(json.dumps(asdict(self)), encoding="utf-8")
-
-    @classmethod
-    def read(cls, job: Job) -> CounterPlan:
-        return cls(**_read_json(job, COUNTER_PLAN))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedLaunches:
@@ -77,20 +69,20 @@ class CountedLaunches:
     launches: Sequence[Sequence[str]]  # kernel and range
     values: Sequence[Sequence[float]]  # in the order of CounterPlan.metrics
 
-    def write(self, job: Job) -> None:
-        job.path(COUNTED).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
-    @classmethod
-    def read(cls, job: Job) -> CountedLaunches:
-        return cls(**_read_json(job, COUNTED))
+R = TypeVar("R", CounterPlan, CountedLaunches)
+FILES = {CounterPlan: "foretold.json", CountedLaunches: "counted.json"}  # of a job
 
 
-def _read_json(job: Job, kind: str) -> dict[str, Any]:
+def write_record(job: Job, record: CounterPlan | CountedLaunches) -> None:
+    job.path(FILES[type(record)]).write_text(json.dumps(asdict(record)), encoding="utf-8")
+
+
+def read_record(job: Job, kind: type[R]) -> R:
     """What the process wrote; a refusal is raised."""
-    if why := read_refusal(job):
-        raise RefusedError(why)
-    content: dict[str, Any] = json.loads(job.path(kind).read_text(encoding="utf-8"))
-    return content
+    if job.path(REFUSED).exists():
+        raise RefusedError(job.path(REFUSED).read_text(encoding="utf-8"))
+    return kind(**json.loads(job.path(FILES[kind]).read_text(encoding="utf-8")))
 
 
 def write_refusal(job: Job, why: str) -> None:
@@ -100,17 +92,11 @@ def write_refusal(job: Job, why: str) -> None:
     waiting.rename(job.path(REFUSED))
 
 
-def read_refusal(job: Job) -> str:
-    """Why the process cannot count, if it has said so."""
-    path = job.path(REFUSED)
-    return path.read_text(encoding="utf-8") if path.exists() else ""
-
-
 def read_counted_table(job: Job) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """The kernels with their quantities, and notes on these."""
     import pandas as pd
 
-    planned, counted = CounterPlan.read(job), CountedLaunches.read(job)
+    planned, counted = read_record(job, CounterPlan), read_record(job, CountedLaunches)
     metrics = pd.DataFrame(counted.values, columns=list(planned.metrics), dtype=float)
     if DURATION in metrics:
         metrics[DURATION] *= S_PER_NS
@@ -167,7 +153,7 @@ class CuptiCapture:
         with _refuse_on_error():
             self.session.begin()
             wait_until("ready", [self.session])
-        planned = CounterPlan.read(self.session.job)
+        planned = read_record(self.session.job, CounterPlan)
         self.version = planned.version
         launches = len(traced.kernels)
         return Plan(

@@ -30,11 +30,11 @@ from ctypes import (
     c_uint16,
     c_uint32,
     c_void_p,
-    memmove,
     sizeof,
 )
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from functools import cache
+from typing import Any, NamedTuple
 
 from ridgeline.machine.profilers import NoCuptiError, loaded_library
 
@@ -54,139 +54,68 @@ LAUNCHES = {
 GRAPH_LAUNCHES = (514, 515)  # many kernels at once
 
 
-class Parameters(Structure):
-    """Of one call."""
-
-    _fields_ = [("own_size", c_size_t), ("private", c_void_p)]
-
-    def set_size(self) -> None:
-        """As the headers do: without what fills up the end."""
-        name, kind = self._fields_[-1][:2]
-        self.own_size = getattr(type(self), name).offset + sizeof(kind)
-
-
-class Initialize(Parameters):
-    _fields_ = []
-
-    def set_size(self) -> None:
-        self.own_size = sizeof(self)
-
-
-class ChipName(Parameters):
-    _fields_ = [("device", c_size_t), ("name", c_char_p)]
-
-
-class Availability(Parameters):
-    _fields_ = [("context", c_void_p), ("image_size", c_size_t), ("image", c_void_p)]
-
-
-class HostInitialize(Parameters):
-    _fields_ = [
-        ("profiler", c_int),
-        ("chip", c_char_p),
-        ("availability", c_void_p),
-        ("host", c_void_p),
-    ]
-
-
-class HostDeinitialize(Parameters):
-    _fields_ = [("host", c_void_p)]
-
-
-class BaseMetrics(Parameters):
-    _fields_ = [
-        ("host", c_void_p),
-        ("kind", c_int),
-        ("names", POINTER(c_char_p)),
-        ("count", c_size_t),
-    ]
-
-
-class AddMetrics(Parameters):
-    _fields_ = [("host", c_void_p), ("names", POINTER(c_char_p)), ("count", c_size_t)]
-
-
-class ConfigSize(Parameters):
-    _fields_ = [("host", c_void_p), ("config_size", c_size_t)]
-
-
-class Config(Parameters):
-    _fields_ = [("host", c_void_p), ("config_size", c_size_t), ("config", c_void_p)]
-
-
-class Passes(Parameters):
-    _fields_ = [("config_size", c_size_t), ("config", c_void_p), ("passes", c_size_t)]
-
-
-class Enable(Parameters):
-    _fields_ = [("context", c_void_p), ("profiler", c_void_p)]
-
-
-class OfProfiler(Parameters):
-    """Of calls that start and disable a profiler."""
-
-    _fields_ = [("profiler", c_void_p)]
-
-
-class DataSize(Parameters):
-    _fields_ = [
-        ("profiler", c_void_p),
-        ("names", POINTER(c_char_p)),
-        ("count", c_size_t),
-        ("most_ranges", c_size_t),
-        ("most_nodes", c_uint32),
-        ("data_size", c_size_t),
-    ]
-
-
-class InitializeData(Parameters):
-    _fields_ = [("profiler", c_void_p), ("data_size", c_size_t), ("data", c_void_p)]
-
-
-class SetConfig(Parameters):
-    _fields_ = [
-        ("profiler", c_void_p),
-        ("config_size", c_size_t),
-        ("config", c_void_p),
-        ("data_size", c_size_t),
-        ("data", c_void_p),
-        ("range", c_int),
-        ("replay", c_int),
-        ("most_ranges", c_size_t),
-        ("levels", c_uint16),
-        ("least_level", c_uint16),
-        ("pass_index", c_size_t),
-        ("target_level", c_uint16),
-    ]
-
-
-class Stop(Parameters):
-    _fields_ = [
-        ("profiler", c_void_p),
-        ("pass_index", c_size_t),
-        ("target_level", c_size_t),
+_NAMES, _VALUES = POINTER(c_char_p), POINTER(c_double)
+PARAMETERS: dict[str, tuple[tuple[str, Any], ...]] = {  # behind own_size and private
+    "cuptiProfilerInitialize": (),
+    "cuptiDeviceGetChipName": (("device", c_size_t), ("name", c_char_p)),
+    "cuptiProfilerGetCounterAvailability": (
+        ("context", c_void_p), ("image_size", c_size_t), ("image", c_void_p),
+    ),
+    "cuptiProfilerHostInitialize": (
+        ("profiler", c_int), ("chip", c_char_p), ("availability", c_void_p), ("host", c_void_p),
+    ),
+    "cuptiProfilerHostDeinitialize": (("host", c_void_p),),
+    "cuptiProfilerHostGetBaseMetrics": (
+        ("host", c_void_p), ("kind", c_int), ("names", _NAMES), ("count", c_size_t),
+    ),
+    "cuptiProfilerHostConfigAddMetrics": (
+        ("host", c_void_p), ("names", _NAMES), ("count", c_size_t),
+    ),
+    "cuptiProfilerHostGetConfigImageSize": (("host", c_void_p), ("config_size", c_size_t)),
+    "cuptiProfilerHostGetConfigImage": (
+        ("host", c_void_p), ("config_size", c_size_t), ("config", c_void_p),
+    ),
+    "cuptiProfilerHostGetNumOfPasses": (
+        ("config_size", c_size_t), ("config", c_void_p), ("passes", c_size_t),
+    ),
+    "cuptiRangeProfilerEnable": (("context", c_void_p), ("profiler", c_void_p)),
+    "cuptiRangeProfilerDisable": (("profiler", c_void_p),),
+    "cuptiRangeProfilerStart": (("profiler", c_void_p),),
+    "cuptiRangeProfilerStop": (
+        ("profiler", c_void_p), ("pass_index", c_size_t), ("target_level", c_size_t),
         ("is_all", c_uint8),
-    ]
+    ),
+    "cuptiRangeProfilerGetCounterDataSize": (
+        ("profiler", c_void_p), ("names", _NAMES), ("count", c_size_t), ("most_ranges", c_size_t),
+        ("most_nodes", c_uint32), ("data_size", c_size_t),
+    ),
+    "cuptiRangeProfilerCounterDataImageInitialize": (
+        ("profiler", c_void_p), ("data_size", c_size_t), ("data", c_void_p),
+    ),
+    "cuptiRangeProfilerSetConfig": (
+        ("profiler", c_void_p), ("config_size", c_size_t), ("config", c_void_p),
+        ("data_size", c_size_t), ("data", c_void_p), ("range", c_int), ("replay", c_int),
+        ("most_ranges", c_size_t), ("levels", c_uint16), ("least_level", c_uint16),
+        ("pass_index", c_size_t), ("target_level", c_uint16),
+    ),
+    "cuptiRangeProfilerDecodeData": (("profiler", c_void_p), ("dropped", c_size_t)),
+    "cuptiRangeProfilerGetCounterDataInfo": (
+        ("data", c_void_p), ("data_size", c_size_t), ("ranges", c_size_t),
+    ),
+    "cuptiProfilerHostEvaluateToGpuValues": (
+        ("host", c_void_p), ("data", c_void_p), ("data_size", c_size_t), ("range", c_size_t),
+        ("names", _NAMES), ("count", c_size_t), ("values", _VALUES),
+    ),
+}  # fmt: skip
 
 
-class Decode(Parameters):
-    _fields_ = [("profiler", c_void_p), ("dropped", c_size_t)]
-
-
-class DataInfo(Parameters):
-    _fields_ = [("data", c_void_p), ("data_size", c_size_t), ("ranges", c_size_t)]
-
-
-class Evaluate(Parameters):
-    _fields_ = [
-        ("host", c_void_p),
-        ("data", c_void_p),
-        ("data_size", c_size_t),
-        ("range", c_size_t),
-        ("names", POINTER(c_char_p)),
-        ("count", c_size_t),
-        ("values", POINTER(c_double)),
-    ]
+@cache
+def structure_of(function: str) -> tuple[type[Structure], int]:
+    """What a function takes, and its size in the headers: without what fills up the end."""
+    fields = [("own_size", c_size_t), ("private", c_void_p), *PARAMETERS[function]]
+    structure = type(function, (Structure,), {"_fields_": fields})
+    name, kind = fields[-1]
+    return structure, getattr(structure, name).offset + sizeof(kind)
 
 
 class CallbackData(Structure):
@@ -205,7 +134,6 @@ class CallbackData(Structure):
 
 NOT_PERMITTED = "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"
 SPARE_BYTES = 512  # for a structure, whatever a later version writes behind what it is told of
-P = TypeVar("P", bound=Parameters)
 
 
 class RefusedError(Exception):
@@ -218,17 +146,18 @@ class Cupti:
 
     library: Any
 
-    def call(self, function: str, parameters: P) -> P:
+    def call(self, function: str, **values: Any) -> Any:
         """Call a function that takes a structure, and have that back with what it found.
 
         Versions whose structures are longer than ours clear the rest of theirs, whatever size they
-        are told: so the call gets a copy with room behind it.
+        are told: so there is room behind it.
         """
-        parameters.set_size()
-        roomy = type(parameters).from_buffer(bytearray(SPARE_BYTES))
-        memmove(addressof(roomy), addressof(parameters), sizeof(parameters))
-        self.call_plain(function, byref(roomy))
-        return roomy
+        structure, size = structure_of(function)
+        parameters = structure.from_buffer(bytearray(SPARE_BYTES))
+        for name, value in {"own_size": size, **values}.items():
+            setattr(parameters, name, value)
+        self.call_plain(function, byref(parameters))
+        return parameters
 
     def call_plain(self, function: str, *arguments: Any) -> None:
         """Call any other."""
@@ -337,29 +266,28 @@ class Chip:
     @classmethod
     def of(cls, cupti: Cupti, context: int, device: int) -> Chip:
         """Ask; without permission this is refused."""
-        cupti.call("cuptiProfilerInitialize", Initialize())
-        name = cupti.call("cuptiDeviceGetChipName", ChipName(device=device)).name
+        cupti.call("cuptiProfilerInitialize")
+        name = cupti.call("cuptiDeviceGetChipName", device=device).name
         function = "cuptiProfilerGetCounterAvailability"
-        size = cupti.call(function, Availability(context=context)).image_size
+        size = cupti.call(function, context=context).image_size
         image = (c_uint8 * size)()
-        parameters = Availability(context=context, image_size=size, image=addressof(image))
-        cupti.call(function, parameters)
+        cupti.call(function, context=context, image_size=size, image=addressof(image))
         return cls(cupti, context, name, image)
 
     def host(self) -> int:
         """A new object that knows the metrics of the chip."""
-        parameters = HostInitialize(
-            profiler=RANGE_PROFILER, chip=self.name, availability=addressof(self.availability)
-        )
-        return int(self.cupti.call("cuptiProfilerHostInitialize", parameters).host)
+        found = self.cupti.call(
+            "cuptiProfilerHostInitialize",
+            profiler=RANGE_PROFILER, chip=self.name, availability=addressof(self.availability),
+        )  # fmt: skip
+        return int(found.host)
 
     def metrics(self) -> frozenset[str]:
         """The names of all counters, without their endings (.sum, .avg)."""
         host = self.host()
-        parameters = BaseMetrics(host=host, kind=COUNTERS)
-        base = self.cupti.call("cuptiProfilerHostGetBaseMetrics", parameters)
+        base = self.cupti.call("cuptiProfilerHostGetBaseMetrics", host=host, kind=COUNTERS)
         names = frozenset(base.names[n].decode() for n in range(base.count))
-        self.cupti.call("cuptiProfilerHostDeinitialize", HostDeinitialize(host=host))
+        self.cupti.call("cuptiProfilerHostDeinitialize", host=host)
         return names
 
 
@@ -372,16 +300,13 @@ class RangeCounters:
         self._host = chip.host()
         self._names = (c_char_p * len(metrics))(*(name.encode() for name in metrics))
         call = self._cupti.call
-        call(
-            "cuptiProfilerHostConfigAddMetrics",
-            AddMetrics(host=self._host, names=self._names, count=len(metrics)),
-        )
-        parameters = ConfigSize(host=self._host)
-        size = call("cuptiProfilerHostGetConfigImageSize", parameters).config_size
+        names = {"names": self._names, "count": len(metrics)}
+        call("cuptiProfilerHostConfigAddMetrics", host=self._host, **names)
+        size = call("cuptiProfilerHostGetConfigImageSize", host=self._host).config_size
         self._config = (c_uint8 * size)()
         config = {"config_size": size, "config": addressof(self._config)}
-        call("cuptiProfilerHostGetConfigImage", Config(host=self._host, **config))
-        self.passes = int(call("cuptiProfilerHostGetNumOfPasses", Passes(**config)).passes)
+        call("cuptiProfilerHostGetConfigImage", host=self._host, **config)
+        self.passes = int(call("cuptiProfilerHostGetNumOfPasses", **config).passes)
         self._profiler: int | None = None
         self._data: Any = None
 
@@ -389,58 +314,57 @@ class RangeCounters:
     def enabled(self, most_ranges: int, most_bytes: int) -> Iterator[None]:
         """Be able to count so many kernels in a pass, with so much memory for their counters."""
         call = self._cupti.call
-        profiler = call("cuptiRangeProfilerEnable", Enable(context=self._context)).profiler
+        profiler = call("cuptiRangeProfilerEnable", context=self._context).profiler
         self._profiler = profiler
         try:
-            parameters = DataSize(
+            size = call(
+                "cuptiRangeProfilerGetCounterDataSize",
                 profiler=profiler, names=self._names, count=len(self.metrics),
                 most_ranges=most_ranges, most_nodes=most_ranges,
-            )  # fmt: skip
-            size = call("cuptiRangeProfilerGetCounterDataSize", parameters).data_size
+            ).data_size  # fmt: skip
             if size > most_bytes:
                 raise RefusedError(
                     f"counters of {most_ranges:,} kernels need {size / 1e9:.1f} GB of memory"
                 )
             self._data = (c_uint8 * size)()
             data = {"data_size": size, "data": addressof(self._data)}
-            function = "cuptiRangeProfilerCounterDataImageInitialize"
-            call(function, InitializeData(profiler=profiler, **data))
+            call("cuptiRangeProfilerCounterDataImageInitialize", profiler=profiler, **data)
             config = {"config_size": len(self._config), "config": addressof(self._config)}
-            settings = SetConfig(
+            call(
+                "cuptiRangeProfilerSetConfig",
                 profiler=profiler, **config, **data, range=AUTO_RANGE, replay=USER_REPLAY,
                 most_ranges=most_ranges, levels=1, least_level=1, pass_index=0, target_level=1,
             )  # fmt: skip
-            call("cuptiRangeProfilerSetConfig", settings)
             yield
         finally:
             with suppress(RefusedError):  # what went wrong before is raised
-                call("cuptiRangeProfilerDisable", OfProfiler(profiler=profiler))
+                call("cuptiRangeProfilerDisable", profiler=profiler)
             self._profiler = None
 
     def start(self) -> None:
         """Begin a pass."""
-        self._cupti.call("cuptiRangeProfilerStart", OfProfiler(profiler=self._profiler))
+        self._cupti.call("cuptiRangeProfilerStart", profiler=self._profiler)
 
     def stop(self) -> bool:
         """End a pass; whether it was the last."""
-        stopped = self._cupti.call("cuptiRangeProfilerStop", Stop(profiler=self._profiler))
+        stopped = self._cupti.call("cuptiRangeProfilerStop", profiler=self._profiler)
         return bool(stopped.is_all)
 
     def values(self) -> list[list[float]]:
         """The metrics of each kernel, after the last pass."""
         call = self._cupti.call
-        dropped = call("cuptiRangeProfilerDecodeData", Decode(profiler=self._profiler)).dropped
+        dropped = call("cuptiRangeProfilerDecodeData", profiler=self._profiler).dropped
         if dropped:
             raise RefusedError(f"{dropped} kernels more were launched than the step has")
         data = {"data": addressof(self._data), "data_size": len(self._data)}
-        count = call("cuptiRangeProfilerGetCounterDataInfo", DataInfo(**data)).ranges
+        count = call("cuptiRangeProfilerGetCounterDataInfo", **data).ranges
         return [self._values_of(n, data) for n in range(count)]
 
     def _values_of(self, number: int, data: dict[str, int]) -> list[float]:
         values = (c_double * len(self.metrics))()
-        parameters = Evaluate(
+        self._cupti.call(
+            "cuptiProfilerHostEvaluateToGpuValues",
             host=self._host, **data, range=number, names=self._names, count=len(self.metrics),
-            values=ctypes.cast(values, POINTER(c_double)),
+            values=ctypes.cast(values, _VALUES),
         )  # fmt: skip
-        self._cupti.call("cuptiProfilerHostEvaluateToGpuValues", parameters)
         return list(values)

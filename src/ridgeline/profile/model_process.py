@@ -15,7 +15,6 @@ import pickle
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,12 @@ from ridgeline.measure.precision import choose_precision
 from ridgeline.measure.step import torch_settings
 from ridgeline.measure.timing import NoMarks
 from ridgeline.measure.worker import Task
-from ridgeline.profile.counting import CountedLaunches, CounterPlan, write_refusal
+from ridgeline.profile.counting import (
+    CountedLaunches,
+    CounterPlan,
+    write_record,
+    write_refusal,
+)
 from ridgeline.profile.cupti import (
     Chip,
     Cupti,
@@ -74,7 +78,7 @@ def main(task: Task) -> None:
     if job.role == INSIDE:
         refuse_without_cupti(job)
     wait_for(job, "begin", after="loaded")
-    settings = replace(task.settings, cudnn_benchmark=False, nvtx=False)
+    settings = task.settings.for_counting
     backend = choose_backend(settings.backend, settings.device)
     with torch_settings(settings, choose_precision(settings.precision, backend)):
         stepper = build_stepper(workload, task.spec, settings)
@@ -112,7 +116,7 @@ def count_inside(job: Job, device: int, step: Step) -> None:
     except RefusedError as refused:
         write_refusal(job, str(refused))
     else:
-        launches.write(job)
+        write_record(job, launches)
         job.path("done").touch()
 
 
@@ -121,13 +125,14 @@ def _plan_counters(job: Job, cupti: Cupti, device: int) -> RangeCounters:
     chip = Chip.of(cupti, current_context(), device)
     chosen = choose_metrics(chip.metrics(), job.precision, job.level)
     counters = RangeCounters(chip, chosen.metrics)
-    CounterPlan(
+    planned = CounterPlan(
         metrics=counters.metrics,
         passes=counters.passes,
         missing=chosen.missing,
         compute_capability="{}.{}".format(*torch.cuda.get_device_capability(device)),
         cupti_version=cupti.version,
-    ).write(job)
+    )
+    write_record(job, planned)
     return counters
 
 

@@ -13,9 +13,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.profilers import has_cupti
@@ -25,7 +24,6 @@ from ridgeline.profile.counting import (
     NcuCapture,
     check_fallback,
     find_ncu,
-    read_refusal,
 )
 from ridgeline.profile.cupti import RefusedError
 from ridgeline.profile.processes import (
@@ -49,9 +47,6 @@ from ridgeline.profile.step_kernels import (
     read_traced_steps,
 )
 from ridgeline.store import writing
-
-if TYPE_CHECKING:
-    pass
 
 ShowPlan = Callable[[Plan], None]
 
@@ -95,13 +90,16 @@ def profile(
     show_plan: ShowPlan = lambda plan: None,
 ) -> ProfiledStep:
     """Profile a step. A dry request ends with the plan and the kernels of the trace."""
-    with standing_by(request, on_progress) as standby:
-        return standby.profile(show_plan)
+    from_s = time.monotonic()
+    with _open_workspace(request, on_progress) as workspace:
+        profiled = _Profile(workspace)
+        profiled.start()
+        return replace(profiled.run(show_plan), taken_s=time.monotonic() - from_s)
 
 
 @contextmanager
-def standing_by(request: Request, on_progress: OnProgress = lambda what: None) -> Iterator[Standby]:
-    """Have the processes of a profile load what they need while the caller does something else."""
+def _open_workspace(request: Request, on_progress: OnProgress) -> Iterator[Workspace]:
+    """A folder for the processes of a profile; none of them outlives the block."""
     with ExitStack() as stack:
         if request.keep is not None:  # files of two profiles would be taken for one another's
             with writing(request.keep, elsewhere="--keep DIR"):
@@ -113,21 +111,18 @@ def standing_by(request: Request, on_progress: OnProgress = lambda what: None) -
                 own = tempfile.TemporaryDirectory(prefix="ridgeline-", ignore_cleanup_errors=True)
                 folder = stack.enter_context(own)
         workspace = Workspace(request, Path(folder), on_progress)
-        standby = Standby(workspace)
         stack.enter_context(hold_parent_lock(Path(folder)))
         stack.enter_context(all_ended(workspace.sessions))
-        standby.start()
-        yield standby
+        yield workspace
 
 
 @dataclass(slots=True)
-class Standby:
-    """A profile that can begin."""
+class _Profile:
+    """One profile: who traces, and who counts."""
 
     workspace: Workspace
     capture: CuptiCapture | NcuCapture | None = None  # None: without counters
     tracing: Session | None = None
-    started_s: float = field(default_factory=time.monotonic)
 
     @property
     def request(self) -> Request:
@@ -147,29 +142,10 @@ class Standby:
             self.capture.load()
         import pandas  # noqa: F401  while they load
 
-    def wait_loaded(self) -> None:
-        """Until nothing of it disturbs a measurement."""
-        wait_until("loaded", self.workspace.sessions)
-        if isinstance(self.capture, CuptiCapture):
-            why = read_refusal(self.capture.session.job)
-            if why:
-                self.capture = self._switch_to_ncu(why)
-                wait_until("loaded", self.workspace.sessions)
-
-    def profile(
-        self,
-        show_plan: ShowPlan = lambda plan: None,
-        *,
-        memory_bytes: int | None = None,
-    ) -> ProfiledStep:
-        """The step, traced and counted; `memory_bytes` of one process, if that is known by now."""
-        if memory_bytes is not None:
-            self.workspace.request = replace(self.request, memory_bytes=memory_bytes)
-        from_s = time.monotonic()
+    def run(self, show_plan: ShowPlan) -> ProfiledStep:
+        """The step, traced and counted."""
         return replace(
             self._trace_and_count(show_plan),
-            taken_s=time.monotonic() - from_s,
-            standby_s=from_s - self.started_s,
             warnings=tuple(self.workspace.warnings),
             tool=self.capture.tool if self.capture is not None else "",
             tool_version=self.capture.version if self.capture is not None else "",

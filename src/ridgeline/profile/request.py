@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.captures.quantities import TENSOR_PREFIX, TensorCounter, parse_tensor_counter
+from ridgeline.captures.quantities import (
+    TENSOR_PREFIX,
+    TensorCounter,
+    parse_tensor_counter,
+    remove_overlaps,
+)
 from ridgeline.records import Device, Host, ProfileOptions
 from ridgeline.settings import one_of
 from ridgeline.units import format_time
@@ -92,18 +97,15 @@ class Request:
 
 def request_for_run(run: MeasuredRun, task: Task, **options: Any) -> Request:
     """What to profile for a stored run: the same step, on the same device."""
-    request = request_for_task(task, run.made.host, **options)
-    memory_bytes = run.result.memory.reserved_bytes or 0
-    return replace(request, memory_bytes=memory_bytes, device=run.result.device_name)
-
-
-def request_for_task(task: Task, host: Host, **options: Any) -> Request:
-    """What to profile before there is a run: of the device, what its driver says."""
-    devices = (device for device in host.devices if device.index == task.settings.device)
-    device = next(devices, Device())
+    devices = run.made.host.devices
+    device = next((one for one in devices if one.index == task.settings.device), Device())
     return Request(
-        task=task, device_bytes=device.memory_bytes or 0, device=device.name, **options
-    )  # fmt: skip
+        task=task,
+        memory_bytes=run.result.memory.reserved_bytes or 0,
+        device_bytes=device.memory_bytes or 0,
+        device=run.result.device_name,
+        **options,
+    )
 
 
 def request_for_program(
@@ -162,7 +164,6 @@ class ProfiledStep:
     steps: int = 1  # that they are the kernels of
     plan: Plan | None  # None: no counters
     taken_s: float = 0.0  # all of it, getting ready included
-    standby_s: float = 0.0  # before that: its processes loaded, and the run was measured
     counted_s: float = 0.0  # of it, the counting: what plan.time_s estimates
     step_time_s: float | None = None  # of unprofiled marked steps
     busy_s: float | None = None  # of all steps, in which at least one kernel or copy ran
@@ -215,9 +216,9 @@ def choose_metrics(known: Iterable[str], precision: str, level: str = "dram") ->
     counters = [counter for counter in map(parse_tensor_counter, sums) if counter is not None]
     parts: dict[str, tuple[str, ...]] = {}
     for kind in KINDS[precision]:
-        totals = tensor_totals(counters, kind)
-        chosen = tuple(c.name for c in totals) or tensor_parts(counters, kind)
-        metrics += chosen
+        chosen = remove_overlaps([one for one in counters if kind in one.src.split("_")])
+        metrics += sorted(one.name for one in chosen)
+        totals = [one for one in chosen if not one.op]
         divided = {c.name: tensor_parts(counters, c.src, c.dst, c.sparsity) for c in totals}
         parts |= {name: members for name, members in divided.items() if len(members) > 1}
         if not chosen and precision:
@@ -239,13 +240,6 @@ def _vector(known: frozenset[str]) -> tuple[str, ...]:
 def is_of_tensors(metrics: Sequence[str]) -> bool:
     """Whether nothing but tensor-core work is counted."""
     return all(name.startswith(TENSOR_PREFIX) for name in metrics)
-
-
-def tensor_totals(known: Iterable[TensorCounter], kind: str) -> list[TensorCounter]:
-    """Totals of tensor-core work on one kind of operand: no parts of them, nothing twice."""
-    of_kind = [c for c in known if not c.op and kind in c.src.split("_")]
-    found = [c for c in of_kind if not c.sparsity] or of_kind
-    return sorted(found, key=lambda c: c.name)
 
 
 def tensor_parts(

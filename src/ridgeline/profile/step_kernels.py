@@ -4,10 +4,9 @@ The trace has order, time and operator of every kernel. Copies and fills by the 
 kernels, and no counter sees them. A copy of a tensor in the same order and type is such a one.
 Bytes are those of the device's memory: a copy within it reads and writes.
 
-Trace and counters have the same operators, by number. Within an operator kernels follow in the same
-order. Where nothing is numbered (compiled code) the whole sequences are
-laid side by side by the names of the kernels, of which profilers agree on the function's own name
-only.
+Trace and counters have the same operators, by number. Within an operator the n-th kernel of a name
+is the same in both; where nothing is numbered (compiled code), within the step. Of a kernel's name
+profilers agree on the function's own only.
 """
 
 from __future__ import annotations
@@ -15,11 +14,8 @@ from __future__ import annotations
 import ctypes
 import json
 import re
-from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from functools import lru_cache
 from pathlib import Path
 from statistics import median
@@ -40,8 +36,13 @@ NOWHERE = -1  # the number of what was launched outside every operator
 _COPIES = ("gpu_memcpy", "gpu_memset")  # categories of events
 _WITHIN = "DtoD"  # in the name of a copy that stays on the device
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
-_COPY_TYPES = {"kind": str, "time_s": float, "start_s": float, "moved_bytes": float, "index": int}
-_KERNEL_COLUMNS = ("kernel", "time_s", "start_s", "grid", "block", "stream", "index")
+_EVENT_TYPES = {
+    "cat": str, "name": str, "ts": float, "dur": float, "thread": str, "correlation": str,
+    "grid": str, "block": str, "stream": str, "bytes": float,
+}  # fmt: skip
+_EVENT_COLUMNS = list(_EVENT_TYPES)
+_COPY_COLUMNS = ["kind", "time_s", "start_s", "moved_bytes", "index"]
+_KERNEL_COLUMNS = ["kernel", "time_s", "start_s", "grid", "block", "stream", "index"]
 _BY = ("kind", "layer", "phase", "op")
 AMOUNTS = ("launches", "time_s", "moved_bytes")
 
@@ -96,16 +97,21 @@ def _read_list(path: Path) -> list[Any]:
 
 
 class Events:
-    """The events of a trace, each with the call that launched it."""
+    """The events of a trace that take time, each with the operator that launched it."""
 
     def __init__(self, events: Iterable[Mapping[str, Any]]) -> None:
-        self._whole = [event for event in events if event.get("ph") == "X"]
-        self._launches = {
-            event["args"]["correlation"]: event
-            for event in self._whole
-            if event.get("cat") in _LAUNCHES and "correlation" in (event.get("args") or {})
-        }
-        self._spans = _find_spans(self._whole)
+        import pandas as pd
+
+        whole = [_tabulate(event) for event in events if event.get("ph") == "X"]
+        table = pd.DataFrame(whole, columns=_EVENT_COLUMNS).astype(_EVENT_TYPES)
+        launches = _find_launches(table).set_index("correlation")
+        correlation = table["correlation"]
+        self._table = table.assign(
+            launched=correlation.map(launches["ts"]).fillna(table["ts"]),
+            index=correlation.map(launches["number"]).fillna(NOWHERE).astype("int64"),
+            time_s=1e-6 * table["dur"],
+            start_s=1e-6 * table["ts"],
+        )
 
     @classmethod
     def read(cls, path: Path) -> Events:
@@ -122,69 +128,57 @@ class Events:
 
     def kernels(self) -> pd.DataFrame:
         """A row per kernel, in the order of their launches."""
-        import pandas as pd
-
-        rows = []
-        for event in self._whole:
-            if event.get("cat") != "kernel":
-                continue
-            details, launch = event.get("args") or {}, self._launch_of(event)
-            order = (event["ts"] if launch is None else launch["ts"], event["ts"])
-            rows.append((order, {
-                "kernel": str(event.get("name", "")),
-                "grid": _format_size(details.get("grid")),
-                "block": _format_size(details.get("block")),
-                "stream": str(details.get("stream", "")),
-                **self._time_and_operator(event),
-            }))  # fmt: skip
-        rows.sort(key=lambda row: row[0])
-        return pd.DataFrame([row for _, row in rows], columns=list(_KERNEL_COLUMNS))
+        kernels = self._table[self._table["cat"].eq("kernel")]
+        ordered = kernels.sort_values(["launched", "ts"], kind="stable")
+        return ordered.rename(columns={"name": "kernel"})[_KERNEL_COLUMNS].reset_index(drop=True)
 
     def copies(self) -> pd.DataFrame:
         """A row per copy or fill by the driver."""
-        import pandas as pd
-
-        rows = []
-        for event in self._whole:
-            name = str(event.get("name", ""))
-            if event.get("cat") in _COPIES:
-                sides = 2 if event["cat"] == _COPIES[0] and _WITHIN in name else 1
-                size = sides * int((event.get("args") or {}).get("bytes") or 0)
-                rows.append({"kind": name, "moved_bytes": size, **self._time_and_operator(event)})
-        return pd.DataFrame(rows, columns=list(_COPY_TYPES)).astype(_COPY_TYPES)
-
-    def _time_and_operator(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        launch = self._launch_of(event)
-        return {
-            "time_s": 1e-6 * float(event.get("dur", 0.0)),
-            "start_s": 1e-6 * float(event["ts"]),
-            "index": NOWHERE if launch is None else self._find_operator(launch),
-        }
-
-    def _find_operator(self, launch: Mapping[str, Any]) -> int:
-        """The operator in which a launch happened; those of a thread do not overlap."""
-        spans = self._spans.get((launch.get("pid"), launch.get("tid")), [])
-        moment = float(launch["ts"])
-        before = bisect_right(spans, moment, key=lambda span: span[0]) - 1
-        is_inside = before >= 0 and moment <= spans[before][1]
-        return spans[before][2] if is_inside else NOWHERE
-
-    def _launch_of(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        return self._launches.get((event.get("args") or {}).get("correlation"))
+        copies = self._table[self._table["cat"].isin(_COPIES)]
+        is_within = copies["cat"].eq(_COPIES[0]) & copies["name"].str.contains(_WITHIN, regex=False)
+        moved = copies.assign(moved_bytes=copies["bytes"] * (1.0 + is_within))
+        return moved.rename(columns={"name": "kind"})[_COPY_COLUMNS].reset_index(drop=True)
 
 
-def _find_spans(
-    events: Iterable[Mapping[str, Any]],
-) -> dict[tuple[Any, Any], list[tuple[float, float, int]]]:
-    """Start, end and number of every operator, by thread."""
-    spans = defaultdict(list)
-    for event in events:
-        name = str(event.get("name", ""))
-        if event.get("cat") == "user_annotation" and name.startswith(RANGE):
-            start, number = float(event["ts"]), int(name.removeprefix(RANGE))
-            end = start + float(event.get("dur", 0.0))
-            spans[event.get("pid"), event.get("tid")].append((start, end, number))
-    return {thread: sorted(those) for thread, those in spans.items()}
+def _tabulate(event: Mapping[str, Any]) -> dict[str, Any]:
+    details = event.get("args") or {}
+    correlation = details.get("correlation")
+    return {
+        "cat": event.get("cat"),
+        "name": event.get("name", ""),
+        "ts": event["ts"],
+        "dur": event.get("dur", 0.0),
+        "thread": f"{event.get('pid')} {event.get('tid')}",
+        "correlation": "" if correlation is None else correlation,
+        "grid": _format_size(details.get("grid")),
+        "block": _format_size(details.get("block")),
+        "stream": details.get("stream", ""),
+        "bytes": details.get("bytes") or 0,
+    }
+
+
+def _find_launches(table: pd.DataFrame) -> pd.DataFrame:
+    """The calls that launch something, with the numbers of the operators around them.
+
+    Operators of a thread do not overlap.
+    """
+    import pandas as pd
+
+    is_operator = table["cat"].eq("user_annotation") & table["name"].str.startswith(RANGE)
+    operators = table[is_operator]
+    operators = operators.assign(
+        end=operators["ts"] + operators["dur"],
+        number=operators["name"].str.removeprefix(RANGE).astype("int64"),
+    )
+    is_launch = table["cat"].isin(_LAUNCHES) & table["correlation"].ne("")
+    launches = table.loc[is_launch, ["correlation", "ts", "thread"]]
+    around = pd.merge_asof(
+        launches.drop_duplicates("correlation", keep="last").sort_values("ts"),
+        operators.sort_values("ts")[["ts", "end", "thread", "number"]],
+        on="ts",
+        by="thread",
+    )
+    return around.assign(number=around["number"].where(around["ts"] <= around["end"]))
 
 
 def _format_size(value: Any) -> str:
@@ -317,72 +311,52 @@ def join_counters(
     Without calls kernels have no numbers: the whole sequences are one operator.
     """
     table = trace.drop(columns=["start_s"]).reset_index(drop=True)
+    keys = _launch_keys(trace, trace["index"] if calls else None)
     for capture in captures:
-        rows = _match_rows(trace, capture, has_numbers=bool(calls))
-        table = _add_counters(table, capture, rows)
+        numbers = capture["nvtx"].map(operator_number) if calls else None
+        counters = capture[[str(name) for name in capture if name not in _NOT_COUNTERS]]
+        matched = counters.set_axis(_launch_keys(capture, numbers)).reindex(keys)
+        table = _add_counters(table, matched.astype(float).set_axis(table.index))
     table = add_layers(table, calls).assign(launches=1, time_source="profiler")
     return table.drop(columns=["index"])
 
 
-def _add_counters(table: pd.DataFrame, capture: pd.DataFrame, rows: list[int]) -> pd.DataFrame:
-    """The table with the counters of a capture."""
+def _launch_keys(kernels: pd.DataFrame, numbers: pd.Series[int] | None) -> pd.MultiIndex:
+    """What a kernel is known by: its operator, its name, and which of these it is."""
     import pandas as pd
 
-    counters = capture[[str(name) for name in capture if name not in _NOT_COUNTERS]]
-    matched = counters.reindex(rows)
+    names = kernels["kernel"].map(short_name)
+    keys = pd.DataFrame({"number": NOWHERE if numbers is None else numbers, "name": names})
+    return pd.MultiIndex.from_frame(keys.assign(place=keys.groupby(["number", "name"]).cumcount()))
+
+
+def _add_counters(table: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
+    """FLOPs of several groups are parts of one sum; anything else is counted again."""
     columns: dict[str, pd.Series[float]] = {}
     for name in map(str, counters):
-        values = pd.Series(matched[name].to_numpy(dtype=float), index=table.index)
-        if name.startswith("flops_"):  # parts of one sum
-            columns[name] = table[name] + values if name in table else values
-        else:  # the same again: time is counted in more than one group
-            columns[name] = table[name].fillna(values) if name in table else values
+        values = counters[name]
+        if name not in table:
+            columns[name] = values
+        else:
+            is_part = name.startswith("flops_")
+            columns[name] = table[name] + values if is_part else table[name].fillna(values)
     return table.assign(**columns)
 
 
 def add_layers(table: pd.DataFrame, calls: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Layer, phase and operator of each row, by the number of its operator."""
-    known = {int(call["index"]): call for call in calls}
-    rows = [known.get(int(index), {}) for index in table["index"]]
-    names = ("layer", "phase", "op")
-    return table.assign(**{name: [str(row.get(name, "")) for row in rows] for name in names})
+    import pandas as pd
+
+    names = ["layer", "phase", "op"]
+    known = pd.DataFrame(list(calls), columns=["index", *names]).set_index("index").astype(str)
+    found = known.reindex(table["index"]).fillna("").set_axis(table.index)
+    return table.assign(**{name: found[name] for name in names})
 
 
 def operator_number(nvtx: str) -> int:
     """The number of the operator in whose range a kernel was launched."""
     match = _INDEX.search(nvtx)
     return int(match[1]) if match else NOWHERE
-
-
-def _match_rows(trace: pd.DataFrame, capture: pd.DataFrame, *, has_numbers: bool) -> list[int]:
-    """For every kernel of the trace the row of the capture that counted it, or -1."""
-    numbers = map(operator_number, capture["nvtx"]) if has_numbers else [NOWHERE] * len(capture)
-    theirs, ours = defaultdict(list), defaultdict(list)
-    for row, number in enumerate(numbers):
-        theirs[number].append(row)
-    for row, number in enumerate(trace["index"] if has_numbers else [NOWHERE] * len(trace)):
-        ours[int(number)].append(row)
-    names = [[short_name(name) for name in table["kernel"]] for table in (trace, capture)]
-    matched = [-1] * len(trace)
-    for number, rows in ours.items():
-        for row, other in _pair_rows(rows, theirs.get(number, []), *names):
-            matched[row] = other
-    return matched
-
-
-def _pair_rows(
-    rows: Sequence[int], candidates: Sequence[int], names: Sequence[str], theirs: Sequence[str]
-) -> list[tuple[int, int]]:
-    """Pairs of the same name in the same order."""
-    ours, others = [names[row] for row in rows], [theirs[row] for row in candidates]
-    if ours == others:
-        return list(zip(rows, candidates, strict=True))
-    matcher = SequenceMatcher(None, ours, others, autojunk=False)
-    return [
-        (rows[block.a + step], candidates[block.b + step])
-        for block in matcher.get_matching_blocks()
-        for step in range(block.size)
-    ]
 
 
 # ---------------------------------------------------------------- work of known size

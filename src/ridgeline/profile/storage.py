@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.captures.capture import PROGRAM, sums
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.isolation import run_isolated
-from ridgeline.measure.worker import Task, measure_task, run_request
+from ridgeline.measure.worker import Task, run_request
 from ridgeline.profile.processes import OnProgress
-from ridgeline.profile.profiling import Standby, need_cuda, profile
+from ridgeline.profile.profiling import profile
 from ridgeline.profile.request import Plan, ProfiledStep, Request, request_for_run
 from ridgeline.profile.step_kernels import AMOUNTS, doubt_ratios, sum_copies
 from ridgeline.provenance import collect
@@ -24,9 +23,7 @@ from ridgeline.records import (
     ProfileRequest,
     ProfileSummary,
     SelfTest,
-    WorkloadSpec,
 )
-from ridgeline.settings import Settings
 from ridgeline.signals import interrupts_later
 from ridgeline.store import MeasuredRun, ResultsFolder, Run
 from ridgeline.tracing import GRADIENTS, LOSS, OPTIMIZER
@@ -63,31 +60,6 @@ class ProfileResult:
         )
 
 
-def profile_named(
-    spec: WorkloadSpec, settings: Settings, results: ResultsFolder, options: Mapping[str, Any]
-) -> ProfileResult:
-    """Measure a step, then count it; both are stored."""
-    need_cuda(settings.backend)
-    Request(**options)  # an invalid option is refused before anything runs
-    results.check_writable()
-    task = Task(spec=spec, settings=settings)
-    measured = run_isolated(measure_task, task).value()
-    run_id = results.save_run(
-        f"run-{spec.model.rpartition('/')[2]}-bs{spec.batch_size}",
-        run_request(task),
-        measured.result,
-        collect(),
-        tables=measured.tables,
-        log=measured.log,
-    )
-    stored = profile_run(results, results.read_run(run_id), task, options)
-    assert stored is not None
-    kernels = results.read_table(stored.run_id, "kernels")
-    return ProfileResult(
-        run_id=stored.run_id, of_run=run_id, summary=stored.result, kernels=kernels
-    )  # fmt: skip
-
-
 def profile_run(
     results: ResultsFolder,
     run: MeasuredRun,
@@ -98,17 +70,13 @@ def profile_run(
     on_progress: OnProgress = lambda what: None,
     show_plan: Callable[[Plan], None] = lambda plan: None,
     on_stored: OnStored = lambda run: None,
-    standby: Standby | None = None,
 ) -> Run | None:
     """Profile the step of a run and store what came of it or why nothing did; a dry one nothing."""
     stored_request = _profile_request(run, task, options, label)
     name = f"{task.spec.model.rpartition('/')[2]}-bs{task.spec.batch_size}"
     try:
         request = request_for_run(run, task, **options)
-        if standby is not None and standby.request.device == request.device:
-            profiled = standby.profile(show_plan, memory_bytes=request.memory_bytes)
-        else:  # there is none, or it took another device for the first one
-            profiled = profile(request, on_progress, show_plan)
+        profiled = profile(request, on_progress, show_plan)
     except RidgelineError as error:
         if not options.get("is_dry"):
             failure = Failure(
@@ -210,7 +178,6 @@ def summarise(request: Request, profiled: ProfiledStep, run: MeasuredRun | None)
             planned_s=0.0 if profiled.plan is None else profiled.plan.time_s,
             counted_s=profiled.counted_s,
             taken_s=profiled.taken_s,
-            standby_s=profiled.standby_s,
             passes=0 if profiled.plan is None else profiled.plan.passes,
         ),
         self_test=_summarise_self_test(profiled),

@@ -13,13 +13,15 @@ A setting that has one value on all of one side and another on all of the other 
 compared (`--compile`, the device, the model), so it need not agree. All others must. The workload
 (the model, the batch, …) must agree in any case where whole folders or commits are compared:
 there, a configuration that is lacking is no reason to compare it with a different one.
+
+Two values of a sweep (`compare_values`) are compared with everything else equal, the device, too.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import log
 from pathlib import Path
@@ -35,6 +37,7 @@ from ridgeline.report.comparison import (
     FOLDER,
     KINDS,
     RUN,
+    SWEEP,
     Change,
     ComparedRuns,
     Comparison,
@@ -45,40 +48,41 @@ from ridgeline.report.comparison import (
     compare_groups,
     find_interval,
 )
-from ridgeline.report.configurations import OPTIONS, WORK
+from ridgeline.report.configurations import OPTIONS, WORK, read_all_settings, word
 from ridgeline.report.stored import read_table
+from ridgeline.report.study import BUSY
+from ridgeline.report.sweeps import choose_runs_of_value, read_case_runs
 from ridgeline.report.text import group_by, some
-from ridgeline.report.views import disturbance, environment_text
+from ridgeline.report.views import disturbance, metrics
 from ridgeline.serialize import to_dict
 from ridgeline.store import DEFAULT_RESULTS, MeasuredRun, ResultsFolder, ResultsIndex
-from ridgeline.units import format_percent
 
 if TYPE_CHECKING:
     import pandas as pd
 
 WORKLOAD = tuple(name for name in WORK if name not in ("precision", "digest"))
-ENVIRONMENT = "environment"
-FROM_RESULT = ("precision", "backend", "device_name")  # as used, perhaps not as requested
-SETTINGS = (*FROM_RESULT, *OPTIONS, ENVIRONMENT)
-REQUEST_NAMES = {"data_root": "data"}  # under another name than in the table of runs
+MATCHED = (*WORKLOAD, "precision", "backend", "device_name", *OPTIONS, "environment")
 ALWAYS_NAMED = ("model", "batch_size", "mode", "precision")
-WITHOUT_TITLE = ("model", "mode", "precision", "backend", "device_name")
+AS_USUAL = "default"
 MOST_NAMED = 3
 STEP, SAMPLE = "step", "sample"
+FOLLOWING = {  # what changes with a setting, and is no difference of its own
+    "model": ("digest", "config", "input_size", "seq_len"), "backend": ("device_name",),
+    "gpu": ("device_name",), "data": ("data_root",),
+}  # fmt: skip
 CLOCK_DIFFERS = 0.03  # as a share; what differs by less is the same
-BUSIER = 0.05
 NOT_SETTINGS = (  # of the request: names, and what does not change a step
     "command", "label", "repeat", "precision", "backend", "layers", "energy", "energy_time_s",
     "layer_energy",
 )  # fmt: skip
-RESULT_SETTINGS = (*FROM_RESULT, "device_uuid", "threads")
+RESULT_SETTINGS = ("precision", "backend", "device_name", "device_uuid", "threads")
 NOT_PROVENANCE = ("time", "command", "environment")  # the first two differ between any two runs
 NOT_SET, NOT_KNOWN = "not set", "not known"  # the first of an environment variable
 SHOWN_SHA = 10
-BUSY = "the machine was busy"
 AT_ANY_LOAD = ("peak_memory_bytes",)  # a busy machine does not change it
 
-Key = tuple[str, ...]
+Key = tuple[Any, ...]
+RunSettings = Mapping[str, Any]
 Runs = Sequence[MeasuredRun]
 Groups = dict[Key, list[MeasuredRun]]
 Parts = Mapping[str, Sequence[float]]  # samples of each part of a run's step
@@ -99,31 +103,71 @@ def compare(
     return compare_sides(select(str(a), folder), select(str(b), folder), layers=layers)
 
 
-def compare_sides(before: Selection, after: Selection, *, layers: bool | None = None) -> Comparison:
-    """Match the runs of two sides by configuration and compare each match."""
+def compare_values(
+    sweep: str,
+    a: str,
+    b: str,
+    *,
+    results: str | Path = DEFAULT_RESULTS,
+    layers: bool | None = None,
+) -> Comparison:
+    """Compare two values of a setting of a sweep, `precision=fp32` and `precision=amp`."""
+    folder = ResultsFolder(Path(results))
+    cases = read_case_runs(folder.path, sweep)
+    runs = {run.run_id: run for run in _read_timed(folder).runs}
+    names, sides = [], []
+    for text in (a, b):
+        name, run_ids, note = choose_runs_of_value(cases, text)
+        mine = tuple(runs[run_id] for run_id in run_ids if run_id in runs)
+        names.append(name)
+        sides.append(Selection(text=f"{sweep} {text}", kind=SWEEP, runs=mine,
+                               problems=(note,) if note else ()))  # fmt: skip
+    if names[0] != names[1]:
+        raise RidgelineError(f"{a} and {b} are values of two settings",
+                             hint="name two values of one: all else is equal then")  # fmt: skip
+    compared = (names[0], *FOLLOWING.get(names[0], ()))
+    return compare_sides(*sides, layers=layers, compared=compared)
+
+
+def compare_sides(
+    before: Selection,
+    after: Selection,
+    *,
+    layers: bool | None = None,
+    compared: Collection[str] | None = None,
+) -> Comparison:
+    """Match the runs of two sides by configuration and compare each match.
+
+    `compared` are the settings that may differ; None: those that tell the sides apart.
+    """
     is_strict = not {before.kind, after.kind}.isdisjoint((FOLDER, COMMIT))
-    left, right = match_runs(before.runs, after.runs, is_strict=is_strict)
+    of_run = read_run_settings([*before.runs, *after.runs])
+    left, right = match_runs(
+        before.runs, after.runs, of_run, is_strict=is_strict, compared=compared
+    )
     pairs = [(left[key], right[key]) for key in left if key in right]
+    names = _choose_names(of_run, before.runs, after.runs)
+    left_names, right_names = (_name_groups(groups, of_run, names) for groups in (left, right))
     if not pairs:
-        sides = (f"{side.text} has {some(_name_groups(groups), most=MOST_NAMED)}"
-                 for side, groups in ((before, left), (after, right)))  # fmt: skip
+        sides = (f"{side.text} has {some(list(named.values()), most=MOST_NAMED)}"
+                 for side, named in ((before, left_names), (after, right_names)))  # fmt: skip
         raise RidgelineError(
             f"{before.text} and {after.text} have no configuration in common", hint=". ".join(sides)
         )
     matched = [[run for pair in pairs for run in pair[n]] for n in (0, 1)]
-    names = _choose_names(*matched)
     problems: list[str] = []
     rows = []
     for one, other in pairs:
         with_layers = len(pairs) == 1 if layers is None else layers
         tables = _read_layers([*one, *other], problems) if with_layers else {}
-        rows.append(compare_runs(_name_pair(one, other, names), one, other, layers=tables))
+        title = _name_pair(of_run[one[0].run_id], of_run[other[0].run_id], names)
+        rows.append(compare_runs(title, one, other, layers=tables))
     return Comparison(
         before=before,
         after=after,
         rows=tuple(sorted(rows, key=lambda r: (not r.time.is_shown, -abs(log(r.time.ratio))))),
-        only_before=_name_groups(left, without=right),
-        only_after=_name_groups(right, without=left),
+        only_before=tuple(name for key, name in left_names.items() if key not in right),
+        only_after=tuple(name for key, name in right_names.items() if key not in left),
         settings=find_settings(matched[0], matched[1]),
         notes=tuple(dict.fromkeys([*_find_notes(before, after, rows, layers), *problems])),
     )
@@ -138,59 +182,64 @@ def _read_layers(runs: Runs, problems: list[str]) -> dict[str, pd.DataFrame]:
 # ---------------------------------------------------------------- matching
 
 
-def read_setting(run: MeasuredRun, name: str) -> str:
-    """One setting of a run as text."""
-    if name == ENVIRONMENT:
-        return environment_text(run.made.environment) or setting_text(None)
-    if name in FROM_RESULT:
-        return setting_text(getattr(run.result, name))
-    return setting_text(getattr(run.request, REQUEST_NAMES.get(name, name)))
+def read_run_settings(runs: Runs) -> dict[str, RunSettings]:
+    """The settings of each run in which two configurations may differ, by run."""
+    table = metrics(runs)
+    table["model"] = table["arch"]
+    every = zip(table["run_id"], read_all_settings(table), strict=True)
+    return {str(run_id): {name: one[name] for name in MATCHED} for run_id, one in every}
 
 
-def match_runs(before: Runs, after: Runs, *, is_strict: bool) -> tuple[Groups, Groups]:
+def match_runs(
+    before: Runs,
+    after: Runs,
+    settings: Mapping[str, RunSettings],
+    *,
+    is_strict: bool,
+    compared: Collection[str] | None = None,
+) -> tuple[Groups, Groups]:
     """The runs of each side by the settings that must agree; equal keys are a match."""
 
     def is_compared(name: str) -> bool:
-        left, right = ({read_setting(run, name) for run in runs} for runs in (before, after))
+        if compared is not None:
+            return name in compared
+        left, right = ({settings[run.run_id][name] for run in runs} for runs in (before, after))
         return len(left) == len(right) == 1 and left != right
 
     must_agree = [
-        name
-        for name in WORKLOAD + SETTINGS
-        if (is_strict and name in WORKLOAD) or not is_compared(name)
+        name for name in MATCHED if (is_strict and name in WORKLOAD) or not is_compared(name)
     ]
     left, right = (
-        group_by(runs, (tuple(read_setting(run, name) for name in must_agree) for run in runs))
+        group_by(runs, (tuple(settings[run.run_id][name] for name in must_agree) for run in runs))
         for runs in (before, after)
     )
     return left, right
 
 
-def _name_groups(groups: Groups, without: Iterable[Key] = ()) -> tuple[str, ...]:
-    names = _choose_names([run for runs in groups.values() for run in runs])
-    left_out = set(without)
-    return tuple(_name_pair(runs, runs, names) for k, runs in groups.items() if k not in left_out)
+def _name_groups(
+    groups: Groups, settings: Mapping[str, RunSettings], names: Sequence[str]
+) -> dict[Key, str]:
+    firsts = {key: settings[runs[0].run_id] for key, runs in groups.items()}
+    return {key: _name_pair(first, first, names) for key, first in firsts.items()}
 
 
-def _choose_names(*sides: Runs) -> list[str]:
+def _choose_names(settings: Mapping[str, RunSettings], *sides: Runs) -> list[str]:
     """The settings in which a side's configurations differ, and those that are always named."""
     return [
         name
-        for name in WORKLOAD + SETTINGS
+        for name in MATCHED
         if name in ALWAYS_NAMED
-        or any(len({read_setting(run, name) for run in runs}) > 1 for runs in sides)
+        or any(len({settings[run.run_id][name] for run in runs}) > 1 for runs in sides)
     ]
 
 
-def _name_pair(before: Runs, after: Runs, names: Iterable[str]) -> str:
+def _name_pair(before: RunSettings, after: RunSettings, names: Iterable[str]) -> str:
     """`resnet50, batch 32, train, amp`; `fp32 → amp` for what differs."""
     words = []
     for name in names:
-        left, right = read_setting(before[0], name), read_setting(after[0], name)
-        value = left if left == right else f"{left} → {right}"
-        title = "batch" if name == "batch_size" else REQUEST_NAMES.get(name, name).replace("_", " ")
-        words.append(value if name in WITHOUT_TITLE else f"{title} {value}")
-    return ", ".join(words)
+        left, right = (word(name, one[name]) for one in (before, after))
+        words.append(left if left == right else f"{left or AS_USUAL} → {right or AS_USUAL}")
+    return ", ".join(filter(None, words))
 
 
 def _find_notes(
@@ -422,10 +471,6 @@ def find_conditions(before: Runs, after: Runs, ratio: float) -> tuple[str, ...]:
     for when, new in (("before", left - right), ("after", right - left)):
         if new:
             lines.append(f"held down by {', '.join(sorted(new))} only {when}")
-    busy = _read_medians(before, after, lambda run: run.result.busy_fraction)
-    if busy and abs(busy[1] - busy[0]) > BUSIER:
-        shares = " → ".join(map(format_percent, busy))
-        lines.append(f"the device was busy {shares} of the time")
     return tuple(lines)
 
 

@@ -34,6 +34,7 @@ Array = Any  # of numpy
 Group = Sequence[Sequence[float]]  # samples of each run
 
 RUN, LABEL, MODEL, COMMIT, FOLDER = "run", "label", "model", "commit", "folder"
+SWEEP = "sweep"  # a value of one
 KINDS = (RUN, LABEL, MODEL, COMMIT)  # that may be written in front: `label:before`
 FASTER, SLOWER, NO_DIFFERENCE = "faster", "slower", "no difference shown"
 NOT_JUDGED = "not judged"

@@ -15,20 +15,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
 
-from ridgeline.findings import doubt_layers
-from ridgeline.report.study import Study
 from ridgeline.report.text import group_by, number, plain, records
-from ridgeline.report.views import STEP_SETTINGS
-from ridgeline.settings import LOADING, SYNTHETIC, SYNTHETIC_HOST, WORDS, Settings
-from ridgeline.store import MeasuredRun
+from ridgeline.settings import (
+    LOADING,
+    STEP_SETTINGS,
+    SYNTHETIC,
+    SYNTHETIC_HOST,
+    WORDS,
+    Settings,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Item = TypeVar("Item")
 
 # The settings are columns of study.runs. Those of a step are the fields of `Settings` that have no
 # other column there, so that a new one needs no word here.
@@ -79,12 +80,6 @@ def key(settings: Mapping[str, Any], *, but: Iterable[str] = ()) -> tuple[Any, .
     return tuple(settings[name] for name in SETTINGS if name not in left_out)
 
 
-def number_configurations(every: Iterable[Mapping[str, Any]]) -> list[int]:
-    """For each of some settings the number of its configuration, by first appearance."""
-    numbers: dict[tuple[Any, ...], int] = {}
-    return [numbers.setdefault(key(one), len(numbers)) for one in every]
-
-
 def find_differing(
     every: Sequence[Mapping[str, Any]], among: Iterable[str] = SETTINGS
 ) -> list[str]:
@@ -94,31 +89,6 @@ def find_differing(
     main = [name for name in names if name not in ENVIRONMENT and _differs(every, name)]
     rest = [name for name in names if name in ENVIRONMENT]
     return [*main, *(name for name in rest if any(_differs(same, name) for same in groups))]
-
-
-def find_differing_each(
-    every: Sequence[Mapping[str, Any]], *, by: Sequence[str], among: Sequence[str]
-) -> list[list[str]]:
-    """For each of some settings those `among` which differ between all that agree in `by`."""
-    keys = [tuple(one[name] for name in by) for one in every]
-    groups = group_by(every, keys)
-    names = {same: find_differing(group, among) for same, group in groups.items()}
-    return [names[same] for same in keys]
-
-
-def describe_differences(every: Sequence[Mapping[str, Any]]) -> list[str]:
-    """For each of some settings, in words, those in which they differ.
-
-    Label and threads are among them wherever they differ. Place, model, batch, mode and precision
-    are not: a table has columns for these.
-    """
-    shown = (*PLACE, "model", "batch_size", "mode", "precision")
-    names = find_differing_each(every, by=("model",), among=[n for n in SETTINGS if n not in shown])
-    always = [name for name in ("label", "threads") if _differs(every, name)]
-    return [
-        ", ".join(describe_settings(one, dict.fromkeys((*always, *more))))
-        for one, more in zip(every, names, strict=True)
-    ]
 
 
 def _differs(every: Iterable[Mapping[str, Any]], name: str) -> bool:
@@ -146,14 +116,6 @@ def word(name: str, value: Any) -> str:
     return text.removesuffix("s") if value == 1 else text  # 1 thread, 1 worker
 
 
-def describe_unusual(settings: Mapping[str, Any]) -> list[str]:
-    """In words, those settings that are not what one would assume."""
-    shown = {name: settings.get(name) for name in ("optimizer", "config", *OPTIONS)}
-    if shown["optimizer"] == DEFAULTS["optimizer"]:
-        shown["optimizer"] = None
-    return describe_settings(shown, shown)
-
-
 def describe_config(text: str) -> str:
     """`hidden=64 layers=2` of a cell with sizes in JSON."""
     try:
@@ -166,16 +128,6 @@ def describe_config(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimedLayer:
-    """A layer of a run, both directions as one."""
-
-    name: str
-    kind: str
-    bound: str | None  # what sets its floor
-    time_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """One configuration: its settings, the run that stands for it, and where its step is placed."""
 
@@ -183,157 +135,102 @@ class Case:
     run: Mapping[str, Any]  # a row of study.runs
     run_ids: tuple[str, ...]
     step_times_s: tuple[float, ...]  # of each of its runs
-    step: Mapping[str, Any] = field(default_factory=dict)  # a row of study.points; empty: no place
-    layers: Sequence[TimedLayer] = ()  # that were timed, if they add up to the step
-    more: str = ""  # what distinguishes it from others that look the same
-
-    @property
-    def env(self) -> str:
-        return str(self.settings["env"])
-
-    @property
-    def model(self) -> str:
-        return str(self.settings["model"])
-
-    @property
-    def mode(self) -> str:
-        return str(self.settings["mode"])
-
-    @property
-    def precision(self) -> str:
-        return str(self.settings["precision"])
-
-    @property
-    def batch_size(self) -> int:
-        return int(self.settings["batch_size"])
-
-    @property
-    def run_id(self) -> str:
-        return str(self.run["run_id"])
-
-    @property
-    def kind(self) -> str:
-        return "training" if self.mode == "train" else "inference"
+    step: Mapping[str, Any]  # a row of study.points; empty: it has no place
+    env: str
+    model: str
+    mode: str
+    precision: str
+    batch_size: int
+    run_id: str
+    step_s: float
+    samples_per_s: float
+    floor_s: float | None
+    efficiency: float | None
+    bound: str | None
+    work: str | None  # where its FLOPs and bytes are from: "static" or "counter"
+    more: tuple[str, ...] = ()  # what distinguishes it from others that look the same
 
     @property
     def family(self) -> str:
         """Its name without the batch size: `resnet50, amp training`."""
-        return ", ".join([self.model, f"{self.precision} {self.kind}", *self.extras])
+        return ", ".join([self.model, self._kind, *self.extras])
 
     @property
     def title(self) -> str:
         """`resnet50, batch 32, amp training, channels last`."""
-        name = [self.model, f"batch {self.batch_size}", f"{self.precision} {self.kind}"]
-        return ", ".join([*name, *self.extras])
+        return ", ".join([self.model, f"batch {self.batch_size}", self._kind, *self.extras])
+
+    @property
+    def _kind(self) -> str:
+        return f"{self.precision} {'training' if self.mode == 'train' else 'inference'}"
 
     @property
     def extras(self) -> list[str]:
         """What is unusual about it, or tells it from others."""
-        return [*describe_unusual(self.settings), *([self.more] if self.more else [])]
-
-    @property
-    def step_s(self) -> float:
-        return float(self.run["step_median_s"])
-
-    @property
-    def samples_per_s(self) -> float:
-        return samples_per_s(self.run)
-
-    @property
-    def floor_s(self) -> float | None:
-        return number(self.step.get("floor_s"))
-
-    @property
-    def efficiency(self) -> float | None:
-        return number(self.step.get("efficiency"))
-
-    @property
-    def bound(self) -> str | None:
-        bound = self.step.get("bound")
-        return bound if isinstance(bound, str) else None
-
-    @property
-    def intensity(self) -> float | None:
-        return number(self.step.get("ai"))
-
-    @property
-    def work(self) -> str | None:
-        """Where its FLOPs and bytes are from: "static" or "counter"."""
-        return str(self.step["provenance"]) if self.step else None
+        unusual = {name: self.settings[name] for name in ("config", *OPTIONS)}
+        if unusual["optimizer"] == DEFAULTS["optimizer"]:
+            unusual["optimizer"] = None
+        return list(dict.fromkeys([*describe_settings(unusual, unusual), *self.more]))
 
 
-def samples_per_step(run: Mapping[str, Any]) -> float:
-    """Of a row of study.runs; a step may be made of several batches."""
-    samples, steps = number(run.get("images_processed")), number(run.get("measured_iters"))
-    return samples / steps if samples and steps else float(run["batch_size"])
+def add_rates(runs: pd.DataFrame) -> pd.DataFrame:
+    """The table of runs with `samples_per_s` and its interval, which are those of the median step.
+
+    As efficiency is: a few slow steps do not move it. A step may be made of several batches.
+    """
+    if runs.empty:
+        return runs
+    per_step = (runs["images_processed"] / runs["measured_iters"]).fillna(runs["batch_size"])
+    times = runs.reindex(columns=["step_interval_low_s", "step_interval_high_s"]).astype(float)
+    return runs.assign(
+        samples_per_s=per_step / runs["step_median_s"],
+        samples_per_s_low=per_step / times["step_interval_high_s"],
+        samples_per_s_high=per_step / times["step_interval_low_s"],
+    )
 
 
-def samples_per_s(run: Mapping[str, Any]) -> float:
-    """Of the median step, as efficiency is: a few slow steps do not move it."""
-    return samples_per_step(run) / float(run["step_median_s"])
-
-
-def cases(study: Study) -> list[Case]:
-    """The configurations of a study, machine by machine in the order of the runs."""
-    if study.runs.empty:
+def find_cases(runs: pd.DataFrame, points: pd.DataFrame) -> list[Case]:
+    """The configurations of a study, machine by machine in the order of its runs."""
+    if runs.empty:
         return []
-    settings = read_all_settings(study.runs)
-    pairs = list(zip(settings, records(study.runs), strict=True))
+    settings = read_all_settings(runs)
+    pairs = list(zip(settings, records(runs), strict=True))
     groups = group_by(pairs, (key(one) for one in settings))
-    steps = read_steps(study.points)
-    layers = _timed_layers(study)
-    every = []
-    for same in groups.values():
-        rows = [row for _, row in same]
-        by_time = sorted(rows, key=lambda row: (float(row["step_median_s"]), str(row["run_id"])))
-        middle = by_time[(len(by_time) - 1) // 2]
-        run_id = str(middle["run_id"])
-        every.append(
-            Case(
-                settings=same[0][0],
-                run=middle,
-                run_ids=tuple(str(row["run_id"]) for row in rows),
-                step_times_s=tuple(float(row["step_median_s"]) for row in rows),
-                step=steps.get(run_id, {}),
-                layers=layers.get(run_id, ()),
-            )
-        )
+    steps = _read_steps(points)
+    every = [_make_case(same[0][0], [row for _, row in same], steps) for same in groups.values()]
     machines = list(dict.fromkeys(case.env for case in every))
     return sorted(_distinguish(every), key=lambda case: machines.index(case.env))
 
 
-def find_misfits(study: Study) -> set[str]:
-    """Runs whose layers do not add up to their step."""
-    return {run.run_id for run in study.raw_runs if not layers_add_up(run)}
+def _make_case(
+    settings: Mapping[str, Any], rows: list[dict[str, Any]], steps: Mapping[str, dict[str, Any]]
+) -> Case:
+    """The configuration of some runs; the one with the middle step time stands for it."""
+    by_time = sorted(rows, key=lambda row: (float(row["step_median_s"]), str(row["run_id"])))
+    middle = by_time[(len(by_time) - 1) // 2]
+    step = steps.get(str(middle["run_id"]), {})
+    return Case(
+        settings=settings,
+        run=middle,
+        run_ids=tuple(str(row["run_id"]) for row in rows),
+        step_times_s=tuple(float(row["step_median_s"]) for row in rows),
+        step=step,
+        env=str(settings["env"]),
+        model=str(settings["model"]),
+        mode=str(settings["mode"]),
+        precision=str(settings["precision"]),
+        batch_size=int(settings["batch_size"]),
+        run_id=str(middle["run_id"]),
+        step_s=float(middle["step_median_s"]),
+        samples_per_s=float(middle["samples_per_s"]),
+        floor_s=number(step.get("floor_s")),
+        efficiency=number(step.get("efficiency")),
+        bound=plain(step.get("bound")),
+        work=step.get("provenance"),
+    )
 
 
-def layers_add_up(run: MeasuredRun) -> bool:
-    """Whether the layers of a run add up to its step, or on a GPU to its kernels."""
-    result = run.result
-    if result.layers is None or result.layers.sum_s is None:
-        return True
-    kernel_time_s = result.kernels.time_s if result.kernels else None
-    return not doubt_layers(result.layers.sum_s, result.step_time_s.median, kernel_time_s)
-
-
-def _timed_layers(study: Study) -> dict[str, list[TimedLayer]]:
-    """The timed layers of runs, where they explain the step; counters before counts."""
-    points = study.points
-    if points.empty:
-        return {}
-    timed = points[points["grain"].eq("layer") & points["phase"].eq("all") & points["time_s"].gt(0)]
-    timed = timed[~timed["run_id"].isin(find_misfits(study))]
-    timed = timed[["run_id", "layer", "kind", "bound", "time_s", "provenance"]]
-    timed = timed.sort_values("provenance", kind="stable").drop_duplicates(["run_id", "layer"])
-    layers = [
-        TimedLayer(name=str(row["layer"]), kind=str(plain(row["kind"]) or ""),
-                   bound=plain(row["bound"]), time_s=float(row["time_s"]))
-        for row in records(timed)
-    ]  # fmt: skip
-    return group_by(layers, map(str, timed["run_id"]))
-
-
-def read_steps(points: pd.DataFrame) -> dict[str, dict[str, Any]]:
+def _read_steps(points: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """Where each run's step is; by counters, where there are any, before counts."""
     if points.empty:
         return {}
@@ -348,7 +245,7 @@ def _distinguish(every: Sequence[Case]) -> list[Case]:
     among = [name for name in SETTINGS if name != "batch_size"]
     names = {family: find_differing(same, among) for family, same in groups.items()}
     return [
-        replace(case, more=", ".join(describe_settings(case.settings, names[family])))
+        replace(case, more=tuple(describe_settings(case.settings, names[family])))
         for case, family in zip(every, families, strict=True)
     ]
 
@@ -380,10 +277,3 @@ def largest(every: Iterable[Case], *by: str) -> list[Case]:
     chosen = list(every)
     groups = group_by(chosen, (tuple(case.settings[name] for name in by) for case in chosen))
     return [max(group, key=lambda case: case.batch_size) for group in groups.values()]
-
-
-def short_names(study: Study) -> dict[str, str]:
-    """`R1`, `R2`, … for the runs of a study, in the order in which they were made."""
-    if study.runs.empty:
-        return {}
-    return {str(run_id): f"R{n}" for n, run_id in enumerate(study.runs["run_id"], start=1)}

@@ -20,23 +20,21 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from os.path import relpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.report import sections
-from ridgeline.report.configurations import cases, short_names
+from ridgeline.report.hypotheses import judge_hypotheses
 from ridgeline.report.markup import Markdown, markdown, template_environment
-from ridgeline.report.sections import Material
-from ridgeline.report.statements import TOPICS, analyse, verdicts
 from ridgeline.report.study import Study
-from ridgeline.report.text import counted, listed, some
+from ridgeline.report.summary import name_study
 from ridgeline.store import IN_RESULTS, atomic_write_text, to_json, whole_file, writing
 
 if TYPE_CHECKING:
     from ridgeline.report.figures import Figure
 
-MOST_NAMES = 4
 NAME = r"[A-Za-z0-9 _.-]+"
 _BLOCK = re.compile(
     rf"^<!-- yours: (?P<name>{NAME}) -->\n(?P<words>.*?)^<!-- /yours -->$", re.DOTALL | re.MULTILINE
@@ -76,26 +74,18 @@ def report_text(
     title: str | None = None,
 ) -> str:
     """The report with empty places."""
-    configurations = cases(study)
-    material = Material(
-        study=study,
-        cases=configurations,
-        names=short_names(study),
-        statements=analyse(study, configurations),
-        verdicts=verdicts(study, configurations),
-    )
+    judged = judge_hypotheses(study)
     escaping = template_environment().overlay(trim_blocks=True, finalize=_escape)
     text = escaping.get_template("report.md.j2").render(
-        title=title or default_title(material),
-        configurations=configurations,
+        title=title or f"Roofline study of {name_study(study)}",
+        configurations=study.cases,
         study=study,
         has_captures=not study.captures.empty,
-        **{name: values(material) for name, values in sections.VALUES.items()},
+        **{name: values(study) for name, values in sections.VALUES.items()},
         figures=sections.arrange_figures(figures, folder),
-        topics=TOPICS,
-        statements=material.statements,
-        verdicts=material.verdicts,
-        cite=material.cite,
+        verdicts=judged,
+        outcomes=sections.list_outcomes(judged),
+        cite=partial(sections.cite, study),
         own_section=own_section,
     )
     return unwrap(text) + "\n"
@@ -103,14 +93,6 @@ def report_text(
 
 def _escape(value: Any) -> Markdown:
     return value if isinstance(value, Markdown) else Markdown(markdown(value))
-
-
-def default_title(material: Material) -> str:
-    """`Roofline study of resnet50 and vgg16 on nvidia-h200`."""
-    if not material.models:
-        return "Roofline study"
-    models = some(material.models, most=MOST_NAMES, joint=", ")
-    return f"Roofline study of {models} on {listed(material.envs)}"
 
 
 def unwrap(text: str) -> str:
@@ -223,10 +205,10 @@ def write_notebook(study: Study, path: Path) -> Path:
 
 def notebook(study: Study, results: str) -> dict[str, Any]:
     """The notebook as JSON; `results` is the path of the results folder as its cells see it."""
-    envs = [machine.env for machine in study.machines]
-    title = counted(len(study.runs), "run") + (f" on {listed(envs)}" if envs else "")
     template = template_environment().get_template("notebook.md.j2")
-    parts = _CELL.split(template.render(title=title, results=results))  # text, code, text, …
+    parts = _CELL.split(
+        template.render(title=name_study(study), results=results)
+    )  # text, code, text, …
     cells = [_cell(part.strip("\n"), is_code=n % 2 == 1) for n, part in enumerate(parts)]
     cells = [cell for cell in cells if cell["source"]]
     return {

@@ -8,19 +8,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.text import counted, listed, some, span, three_digits, times
-from ridgeline.units import (
-    format_bytes,
-    format_flops,
-    format_percent,
-    format_ratio,
-    format_time,
-    si,
-)
+from ridgeline.report.text import counted, listed, some
+from ridgeline.units import format_bytes, format_percent, format_time
 
 if TYPE_CHECKING:
     import jinja2
@@ -30,6 +23,7 @@ _SPECIAL = re.compile(r"([\\`*\[\]~$#])")
 _UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")  # within a word it means nothing
 _START = re.compile(r"^(?:([-+=])|(\d+)([.)]))")
 _HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+PREAMBLE = r"% needs \usepackage{booktabs,longtable} and \usepackage[T1]{fontenc}"
 _PIPE = "&#124;"  # unlike with a backslash, all readers of tables agree about it
 
 
@@ -74,32 +68,6 @@ def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]], numeri
     )
 
 
-_TEX = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "%": r"\%", "_": r"\_", "&": r"\&",
-    "#": r"\#", "$": r"\$", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"''", "`": r"{`}",
-    "[": r"{[}", "]": r"{]}", "*": r"{*}",  # after the end of a row, these would be its options
-    "µ": r"$\mu$", "×": r"$\times$", "→": r"$\rightarrow$", "≥": r"$\geq$", "≤": r"$\leq$",
-    "−": r"$-$", "–": "--", "—": "---", "·": r"$\cdot$", "…": r"\ldots{}", "±": r"$\pm$",
-    "°": r"$^\circ$", "ß": r"\ss{}", "\u2060": "{}",
-}  # fmt: skip
-
-
-def latex(text: object) -> str:
-    """Text that LaTeX shows as it is; letters that a plain one lacks lose their accents."""
-    apart = re.sub("-(?=-)", "-\u2060", one_line(text))  # or two would become a dash
-    return "".join(_tex_character(c) for c in apart)
-
-
-def _tex_character(character: str) -> str:
-    if character in _TEX:
-        return _TEX[character]
-    if character.isascii():
-        return character
-    bare = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
-    return "".join(_TEX.get(c, c) for c in bare) or "?"
-
-
 def latex_table(
     headers: Sequence[str],
     rows: Sequence[Sequence[str]],
@@ -109,20 +77,18 @@ def latex_table(
     numeric: str = "",
 ) -> str:
     """A table with booktabs' rules that may go over pages."""
-    head = " & ".join(latex(header) for header in headers) + r" \\"
-    sides = numeric.ljust(len(headers), "l")
-    body = [" & ".join(latex(cell) for cell in row) + r" \\" for row in rows]
-    lines = [
-        r"% needs \usepackage{booktabs,longtable}",
-        rf"\begin{{longtable}}{{{sides}}}",
-        rf"\caption{{{latex(caption)}}}\label{{tab:{label}}}\\",
-        r"\toprule", head, r"\midrule", r"\endfirsthead",
-        r"\toprule", head, r"\midrule", r"\endhead",
-        r"\bottomrule", r"\endfoot",
-        *body,
-        r"\end{longtable}",
-    ]  # fmt: skip
-    return "\n".join(lines) + "\n"
+    import pandas as pd
+
+    cells = [[one_line(cell) for cell in row] for row in rows]
+    source = pd.DataFrame(cells, columns=list(headers)).to_latex(
+        index=False,
+        escape=True,
+        longtable=True,
+        caption=caption.replace("%", r"\%"),
+        label=f"tab:{label}",
+        column_format=numeric.ljust(len(headers), "l"),
+    )
+    return f"{PREAMBLE}\n{source}"
 
 
 # ---------------------------------------------------------------- templates
@@ -134,24 +100,12 @@ class Markdown(str):
     __slots__ = ()
 
 
-def of_all(number_of: int, of: int) -> str:
-    """`2 of 5 configurations`."""
-    if number_of == of:
-        return "the one configuration" if of == 1 else f"all {of} configurations"
-    return f"{number_of} of {counted(of, 'configuration')}"
-
-
-def _each(items: Iterable[Any], macro: Callable[[Any], str]) -> list[str]:
-    """What a macro writes about each of some items."""
-    return [one_line(macro(item)) for item in items]
-
-
 FILTERS: dict[str, Callable[..., Any]] = {
-    "counted": counted, "listed": listed, "span": span, "each": _each, "of_all": of_all,
-    "some": lambda parts, **how: some(list(parts), **how), "times": times, "digits": three_digits,
-    "general": "{:g}".format, "percent": lambda share: format_percent(share or 0.0),
-    "ratio": format_ratio, "time": format_time, "bytes": format_bytes, "flops": format_flops,
-    "si": si, "repr": repr, "sentence": lambda text: f"{str(text).removesuffix('.')}.",
+    "counted": counted, "listed": listed,
+    "some": lambda parts, **how: some(list(parts), **how), "bytes": format_bytes, "repr": repr,
+    "time": format_time,
+    "percent": lambda share: format_percent(share or 0.0),
+    "sentence": lambda text: f"{str(text).removesuffix('.')}.",
     "md": lambda text: Markdown(markdown(text)), "line": lambda text: Markdown(markdown_line(text)),
 }  # fmt: skip
 
@@ -170,9 +124,3 @@ def template_environment() -> jinja2.Environment:
     )
     environment.filters |= FILTERS
     return environment
-
-
-def write_sentence(macro: str, values: Mapping[str, Any]) -> str:
-    """What a macro of statements.j2 makes of values, in one line."""
-    macros = template_environment().get_template("statements.j2").module
-    return one_line(getattr(macros, macro)(**values))

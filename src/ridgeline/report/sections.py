@@ -8,7 +8,6 @@ from __future__ import annotations
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from itertools import count, groupby
 from os.path import relpath
 from pathlib import Path
@@ -17,30 +16,30 @@ from urllib.parse import quote
 
 from ridgeline.findings import NO_BOUND, OVERLAPS, SYSTEM
 from ridgeline.machine.describe import Description
-from ridgeline.records import BACKWARD, PHASES, Provenance
+from ridgeline.records import BACKWARD, PHASES
 from ridgeline.report import tables
 from ridgeline.report.configurations import (
-    NETWORK,
+    ENVIRONMENT,
     NO_DATA,
+    PLACE,
     Case,
-    largest,
+    alike,
 )
+from ridgeline.report.convolutions import (
+    OF_CONVOLUTIONS,
+    describe_totals,
+    largest_losses,
+    whole_networks,
+)
+from ridgeline.report.executed import Executed, describe_times, describe_trust
+from ridgeline.report.hypotheses import OUTCOMES, Verdict
 from ridgeline.report.markup import Markdown, code_block, markdown
-from ridgeline.report.profiled import Profiled, describe_gap, describe_trust, profiled, programs
-from ridgeline.report.statements import (
-    FAILED,
-    HELD,
-    OPEN,
-    PARTLY,
-    Statement,
-    Verdict,
-    find_gaps,
-)
 from ridgeline.report.study import Study
-from ridgeline.report.summary import WORDS
+from ridgeline.report.summary import write_headline
+from ridgeline.report.sweeps import describe_for_text
 from ridgeline.report.tables import GIGA, MS, SHOWN, Column, compact, quantity, share, text
-from ridgeline.report.text import capped, counted, listed, number, plain, records
-from ridgeline.report.views import environment_text
+from ridgeline.report.text import capped, counted, group_by, listed, number, plain, records
+from ridgeline.report.views import environment_text, versions_text
 from ridgeline.roofline.causes import CAUSES
 from ridgeline.roofline.roofs import LEVELS, work_unit
 
@@ -50,18 +49,12 @@ if TYPE_CHECKING:
     from ridgeline.report.figures import Figure
 
 MOST_ROWS = 60  # of a table in the report; the CSV files have all
-MOST_FINDINGS = MOST_KERNELS = 10
+MOST_FINDINGS = 10
 LOW_EFFICIENCY = 0.5
 FINE = ("done", "cached")  # stages of which nothing need be said
 CASE = (text("run"), text("env", "machine"), text("configuration"))
 MATRIX = ("machine", "model", "mode", "precision", "settings", "batch sizes", "runs")
-PHASE_COLUMNS = ("model", "mode", "precision", "batch", "settings")
 SPLIT = ("data", "copy", "forward", "backward", "optimizer")
-GAPS = {
-    "step_s": "step", "floor_s": "floor of the work", "kernels_s": "kernels beyond it",
-    "waiting_s": "device idle", "rest_s": "above the floor", "data_s": "of it data",
-    "optimizer_s": "of it optimizer",
-}  # fmt: skip
 CONDITIONS = (
     quantity("energy_j_per_step", "energy (J/step)"),
     quantity("energy_j_per_sample", "energy (J/sample)"),
@@ -70,37 +63,24 @@ CONDITIONS = (
     quantity("memory_clock_hz", "memory clock (MHz)", 1e6),
     quantity("temperature_c", "temperature (°C)"), text("throttle_reasons", "held down by"),
 )  # fmt: skip
-FIGURE_SECTIONS = {"throughput": "measurement", "runtime": "measurement", "training": "analysis",
-                   "batch": "analysis"}  # fmt: skip
+WIDTH = {"fp64": 0, "fp32": 1, "tf32": 2, "amp": 3, "bf16": 3, "fp16": 4, "fp8": 5}
+REPEATS_DIFFER = 0.05  # between the slowest and the fastest, as a share of the fastest
+CAUSE = "likely cause: "
+SPEED_UPS = (
+    text("configuration"), text("env", "machine"), text("from"), text("to"),
+    quantity("from_s", "from (ms)", MS), quantity("to_s", "to (ms)", MS),
+    quantity("speed_up", "speed-up"), quantity("floors", "ratio of floors"),
+    text("from_bound", "bound from"), text("to_bound", "bound to"),
+)  # fmt: skip
+FIGURE_SECTIONS = {"throughput": "measurement", "runtime": "measurement", "sweep": "sweeps",
+                   **dict.fromkeys(OF_CONVOLUTIONS, "convolutions")}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Material:
-    """All that the sections are written from."""
-
-    study: Study
-    cases: Sequence[Case]
-    names: dict[str, str]  # R1, R2, … by run id
-    statements: Sequence[Statement]
-    verdicts: Sequence[Verdict]
-
-    @property
-    def envs(self) -> list[str]:
-        return list(dict.fromkeys(case.env for case in self.cases))
-
-    @property
-    def models(self) -> list[str]:
-        return list(dict.fromkeys(case.model for case in self.cases))
-
-    @property
-    def titles(self) -> dict[str, str]:
-        return {run_id: case.title for case in self.cases for run_id in case.run_ids}
-
-    def cite(self, run_ids: Iterable[str]) -> str:
-        """`R1, R3–R5`: the runs that a statement is about."""
-        numbers = sorted(int(self.names[run_id][1:]) for run_id in set(run_ids) & set(self.names))
-        spans = groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
-        return ", ".join(_cite_span([f"R{n}" for _, n in span]) for _, span in spans)
+def cite(study: Study, run_ids: Iterable[str]) -> str:
+    """`R1, R3–R5`: the runs that a statement is about."""
+    numbers = sorted(int(study.names[run_id][1:]) for run_id in set(run_ids) & set(study.names))
+    spans = groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
+    return ", ".join(_cite_span([f"R{n}" for _, n in span]) for _, span in spans)
 
 
 def _cite_span(names: Sequence[str]) -> str:
@@ -125,53 +105,41 @@ def _has_values(content: pd.DataFrame, column: Column) -> bool:
 # ---------------------------------------------------------------- abstract and design
 
 
-def abstract_values(material: Material) -> dict[str, Any]:
+def abstract_values(study: Study) -> dict[str, Any]:
     """The study in a paragraph."""
-    runs = material.study.runs
-    outcomes = []
-    for outcome in (HELD, PARTLY, FAILED, OPEN):
-        names = [verdict.name for verdict in material.verdicts if verdict.outcome == outcome]
-        outcomes += [f"{listed(names)} {outcome}"] if names else []
+    runs = study.runs
     return {
         "runs": len(runs),
-        "models": material.models,
-        "reached": [_find_reached(material, env) for env in material.envs],
-        "outcomes": outcomes,
+        "models": list(dict.fromkeys(case.model for case in study.cases)),
+        "envs": list(dict.fromkeys(case.env for case in study.cases)),
+        "headline": write_headline(study),
         "warned": int(runs["warnings"].fillna(0).gt(0).sum()) if "warnings" in runs else 0,
     }
 
 
-def _find_reached(material: Material, env: str) -> dict[str, Any]:
-    """How near the steps of one machine are to their floors, and what sets these."""
-    placed = [case for case in material.cases if case.env == env and case.efficiency]
-    bounds = [case.bound or "" for case in placed]
-    common = max(dict.fromkeys(bounds), key=bounds.count, default="")
-    return {
-        "env": env,
-        "shares": sorted(case.efficiency or 0.0 for case in placed),
-        "bound": WORDS.get(common, common),
-        "often": bounds.count(common),
-    }
+def list_outcomes(verdicts: Sequence[Verdict]) -> list[str]:
+    """`H1 and H3 held`, `H2 cannot be decided here`."""
+    names = group_by((one.name for one in verdicts), (one.outcome for one in verdicts))
+    return [f"{listed(names[outcome])} {outcome}" for outcome in OUTCOMES if outcome in names]
 
 
-def design_values(material: Material) -> dict[str, Any]:
+def design_values(study: Study) -> dict[str, Any]:
     """Machines, as far as a passport describes them, and the matrix of configurations."""
-    study = material.study
     return {
         "machines": [
             (machine.roofs, study.device_label(machine),
              machine.passport.description if machine.passport else Description())
             for machine in study.machines
         ],
-        "matrix": table(_matrix(material), [text(name) for name in MATRIX]),
+        "matrix": table(_matrix(study), [text(name) for name in MATRIX]),
     }  # fmt: skip
 
 
-def _matrix(material: Material) -> pd.DataFrame:
+def _matrix(study: Study) -> pd.DataFrame:
     import pandas as pd
 
     sizes: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for case in material.cases:
+    for case in study.cases:
         same = (case.env, case.model, case.mode, case.precision, ", ".join(case.extras))
         sizes[same] += [case.batch_size] * len(case.run_ids)
     rows = [(*same, ", ".join(map(str, sorted(set(mine)))), len(mine))
@@ -182,40 +150,31 @@ def _matrix(material: Material) -> pd.DataFrame:
 # ---------------------------------------------------------------- counts and measurements
 
 
-def complexity_values(material: Material) -> dict[str, Any]:
+def complexity_values(study: Study) -> dict[str, Any]:
     """What the steps must do."""
     return {
-        "counts": table(tables.complexity_table(material.study), SHOWN["complexity"]),
-        "phases": _phase_table(material),
+        "counts": table(tables.complexity_table(study), SHOWN["complexity"]),
+        "phases": _phase_table(study),
     }
 
 
-def _phase_table(material: Material) -> Markdown:
-    """FLOPs by phase, of each network at its largest batch."""
-    import pandas as pd
-
-    points = material.study.points
-    points = points[points["grain"].eq("phase") & points["provenance"].eq("static")]
-    by_phase = points.pivot_table("flops", "run_id", "phase").reindex(columns=list(PHASES))
-    chosen = largest(material.cases, *NETWORK, "mode", "precision")
-    rows = [
-        {"run_id": case.run_id, "model": case.model, "mode": case.mode, "batch": case.batch_size,
-         "precision": case.precision, "settings": ", ".join(case.extras)}
-        for case in chosen
-    ]  # fmt: skip
-    phases = pd.DataFrame(rows, columns=["run_id", *PHASE_COLUMNS]).join(by_phase, "run_id")
+def _phase_table(study: Study) -> Markdown:
+    """FLOPs by phase of each configuration."""
+    points = study.points
+    is_shown = points["run_id"].isin([case.run_id for case in study.cases])
+    is_counted = points["grain"].eq("phase") & points["provenance"].eq("static")
+    by_phase = points[is_shown & is_counted].pivot_table("flops", "run_id", "phase")
+    phases = tables.name_runs(study, by_phase.reindex(columns=list(PHASES)).reset_index())
     back = phases[list(BACKWARD)].sum(axis=1)
     phases["ratio"] = (back / phases["forward"]).where(back > 0)
     columns = [quantity(phase, phase, GIGA) for phase in PHASES]
-    return table(
-        phases[phases["forward"] > 0],
-        [*map(text, PHASE_COLUMNS), *columns, quantity("ratio", "backward / forward")],
-    )
+    shown = [*CASE[::2], *columns, quantity("ratio", "backward / forward")]
+    return table(phases[phases["forward"] > 0], shown)
 
 
-def measurement_values(material: Material) -> dict[str, Any]:
+def measurement_values(study: Study) -> dict[str, Any]:
     """What was measured, run by run."""
-    runs = tables.runs_table(material.study, material.cases)
+    runs = tables.name_runs(study, study.runs)
     if runs.empty:
         return {"runs": ""}
     times = runs.reindex(columns=["forward_s", "backward_s"]).astype(float)
@@ -223,9 +182,12 @@ def measurement_values(material: Material) -> dict[str, Any]:
     metered = [column.name for column in CONDITIONS if column.name in runs]
     known = runs[runs[metered].replace("", None).notna().any(axis=1)]
     warnings = [
-        (material.names[run.run_id], "; ".join(w.partition("; ")[0] for w in run.result.warnings))
-        for run in material.study.raw_runs
-        if run.result.warnings and run.run_id in material.names
+        (
+            study.names[run.run_id],
+            "; ".join(w.partition("; ")[0] for w in run.result.warnings),
+        )
+        for run in study.raw_runs
+        if run.result.warnings and run.run_id in study.names
     ]
     return {
         "runs": table(runs, compact(SHOWN["runs"])),
@@ -240,19 +202,23 @@ def measurement_values(material: Material) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def roofline_values(material: Material) -> dict[str, Any]:
+def sweep_values(study: Study) -> dict[str, Any]:
+    """How cases of each sweep ended, and why some failed."""
+    return {"every": describe_for_text(study), "most_failures": MOST_FINDINGS}
+
+
+def roofline_values(study: Study) -> dict[str, Any]:
     """Roofs, points and what to fix first, in the order of the page and of the terminal."""
-    study, cases = material.study, material.cases
-    points = tables.points_table(study, cases, scopes=("step", "phase"))
+    points = tables.points_table(study, scopes=("step", "phase"))
     timed = points[points["grain"].eq("phase") & points["time_s"].notna()]
-    timed = timed[timed["run_id"].isin([case.run_id for case in cases])]
+    timed = timed[timed["run_id"].isin([case.run_id for case in study.cases])]
     columns = compact(SHOWN["roofline_points"])
-    findings = tables.for_people("findings", tables.findings_table(study, cases))
+    findings = tables.for_people("findings", tables.findings_table(study))
     first = findings.head(MOST_FINDINGS)
     return {
         "ceilings": table(tables.ceilings_table(study), SHOWN["ceilings"]),
         "steps": table(points[points["grain"].eq("step")],
-                       [column for column in columns if column.name != "piece"]),
+                       [column for column in columns if column.name != "part"]),
         "phases": table(timed, columns),
         "findings": table(first, compact(SHOWN["findings"])),
         "no_bound": NO_BOUND,
@@ -264,50 +230,53 @@ def roofline_values(material: Material) -> dict[str, Any]:
 # ---------------------------------------------------------------- what the hardware did
 
 
-def executed_values(material: Material) -> dict[str, Any]:
+def executed_values(study: Study) -> dict[str, Any]:
     """Totals, phases, layers and kernels of each profiled run; captures from elsewhere."""
-    study = material.study
-    profiles = profiled(study)
-    titles = material.titles
-    named = {one.run_id: f"{material.names.get(one.run_id)}, {titles.get(one.run_id)}"
+    profiles = [one for run_id, one in study.executed.items() if run_id in study.names]
+    named = {one.run_id: f"{study.names[one.run_id]}, {study.case_of[one.run_id].title}"
              for one in profiles}  # fmt: skip
     captures = [column for column in SHOWN["captures"] if column.name != "files"]
     return {
-        "totals": _totals_table(material, profiles),
-        "profiles": [(named[one.run_id], _join_notes(one, one.warnings)) for one in profiles],
-        **_differences(material),
+        "totals": _totals_table(study, profiles),
+        "profiles": [
+            (named[one.run_id], _join_notes(one, one.result.warnings)) for one in profiles
+        ],
+        **_differences(study),
         "captures": table(study.captures, captures),
         "capture_notes": list(_capture_notes(study)),
-        "kernels": _longest_kernels(material, profiles),
-        "most_kernels": MOST_KERNELS,
+        "kernels": table(
+            tables.for_people("kernels", tables.name_runs(study, study.kernels)), SHOWN["kernels"]
+        ),
     }
 
 
-def _join_notes(one: Profiled, more: Sequence[str] = ()) -> str:
+def _join_notes(one: Executed, more: Sequence[str] = ()) -> str:
     """The launch gap and how far the counters can be trusted."""
-    return ". ".join(
-        capped(note) for note in (describe_gap(one), describe_trust(one), *more) if note
-    )
+    times = describe_times(one) if one.step_time_s else ""
+    return ". ".join(capped(note) for note in (times, describe_trust(one), *more) if note)
 
 
 def _capture_notes(study: Study) -> Iterator[tuple[str, str]]:
-    own = programs(study)
+    executed = study.executed
     for run_id, label in study.captures.reindex(columns=["run_id", "label"]).to_numpy():
-        notes = [_join_notes(own[run_id])] if run_id in own else []
+        one = executed[run_id]
+        notes = [_join_notes(one)] if one.result.tier else []  # a program that was profiled here
         if notes := [*notes, *study.notes.get(run_id, ())]:
             yield str(label), ". ".join(notes)
 
 
-def _totals_table(material: Material, profiles: Sequence[Profiled]) -> Markdown:
+def _totals_table(study: Study, profiles: Sequence[Executed]) -> Markdown:
     import pandas as pd
 
-    titles = material.titles
     rows = [
         {
-            **asdict(one),
-            "run": material.names.get(one.run_id),
-            "configuration": titles.get(one.run_id),
-            "gap": None if one.gap_s is None else one.gap_s / one.step_time_s,
+            **{f"{level}_bytes": moved for level, moved in one.bytes_by_level.items()},
+            "launches": one.launches,
+            "kernel_time_s": one.kernel_time_s,
+            "step_time_s": one.step_time_s,
+            "run": study.names[one.run_id],
+            "configuration": study.case_of[one.run_id].title,
+            "gap": None if one.gap_s is None else one.gap_s / (one.step_time_s or 1.0),
             **one.flops_by_roof,
         }
         for one in profiles
@@ -323,9 +292,9 @@ def _totals_table(material: Material, profiles: Sequence[Profiled]) -> Markdown:
     )  # fmt: skip
 
 
-def _differences(material: Material) -> dict[str, Any]:
+def _differences(study: Study) -> dict[str, Any]:
     """Model beside executed work of steps and phases."""
-    rows = tables.reconcile_table(material.study, material.cases)
+    rows = tables.name_runs(study, study.reconciled)
     if rows.empty:
         return {"coarse": ""}
     coarse = rows[rows["grain"].isin(["step", "phase"])]
@@ -336,45 +305,97 @@ def _differences(material: Material) -> dict[str, Any]:
     }
 
 
-def _longest_kernels(material: Material, profiles: Sequence[Profiled]) -> Markdown:
-    """The kernels of the slowest profiled run, and of each capture."""
-    kernels = tables.kernels_table(material.study, material.cases)
-    if kernels.empty:
-        return Markdown()
-    slowest = max(profiles, key=lambda one: one.step_time_s).run_id if profiles else None
-    captures = material.study.captures
-    captured = () if captures.empty else captures["run_id"]
-    shown = kernels[kernels["run_id"].isin([slowest, *captured])]
-    return table(shown.groupby("run_id", sort=False).head(MOST_KERNELS), SHOWN["kernels"])
-
-
 # ---------------------------------------------------------------- analysis and limitations
 
 
-def analysis_values(material: Material) -> dict[str, Any]:
-    """The gap as a table, the hypotheses."""
+def convolution_values(study: Study) -> dict[str, Any]:
+    """What PyTorch's choice of algorithms costs, and whole networks under each."""
+    found = study.convolutions
+    return {
+        "totals": describe_totals(found),
+        "losses": _texts_table(largest_losses(found)),
+        "networks": _texts_table(whole_networks(found)),
+    }
+
+
+def _texts_table(rows: Sequence[dict[str, str]]) -> Markdown | str:
+    if not rows:
+        return ""
     import pandas as pd
 
-    rows = [
-        {
-            "run": material.names.get(gap.case.run_id),
-            "env": gap.case.env,
-            "configuration": gap.case.title,
-            "step_s": gap.case.step_s,
-            **{name: getattr(gap, name) for name in GAPS if name != "step_s"},
-        }
-        for gap in find_gaps(material.cases)
-    ]
-    columns = [quantity(name, f"{header} (ms)", MS) for name, header in GAPS.items()]
+    return table(pd.DataFrame(rows), [text(name) for name in rows[0]])
+
+
+def analysis_values(study: Study) -> dict[str, Any]:
+    """Precisions and machines side by side, and what does not fit."""
+    import pandas as pd
+
     return {
-        "far_from_floor": sum((case.efficiency or 1) < LOW_EFFICIENCY for case in material.cases),
-        "gaps": table(pd.DataFrame(rows), [*CASE, *columns]),
-    }  # fmt: skip
+        "far_from_floor": sum((case.efficiency or 1) < LOW_EFFICIENCY for case in study.cases),
+        "speed_ups": table(pd.DataFrame(find_speed_ups(study.cases)), SPEED_UPS),
+        "flags": find_flags(study),
+        "repeats": find_repeats_apart(study),
+        "busy": [case for case in study.cases if case.run_id in study.disturbed],
+    }
 
 
-def limit_values(material: Material) -> dict[str, Any]:
+def find_speed_ups(cases: Sequence[Case]) -> list[dict[str, Any]]:
+    """Configurations that differ in precision, or in machine, alone: how many times as fast."""
+    pairs = []
+    for group in alike(cases, but=("precision",)):
+        base, *others = sorted(group, key=lambda case: WIDTH.get(case.precision, len(WIDTH)))
+        pairs += [(base, case, base.precision, case.precision) for case in others]
+    for group in alike(cases, but=(*PLACE, *ENVIRONMENT)):
+        base, *others = sorted(group, key=lambda case: -case.step_s)
+        pairs += [(base, case, base.env, case.env) for case in others if case.env != base.env]
+    return [
+        {
+            "configuration": base.title,
+            "env": base.env,
+            "from": left,
+            "to": right,
+            "from_s": base.step_s,
+            "to_s": case.step_s,
+            "speed_up": base.step_s / case.step_s,
+            "floors": _floor_ratio(base, case),
+            "from_bound": base.bound,
+            "to_bound": case.bound,
+        }
+        for base, case, left, right in pairs
+    ]
+
+
+def _floor_ratio(base: Case, case: Case) -> float | None:
+    """How much lower the floor of the second is, where both are of the same kind."""
+    if base.work != case.work:
+        return None
+    return base.floor_s / case.floor_s if base.floor_s and case.floor_s else None
+
+
+def find_flags(study: Study) -> list[dict[str, Any]]:
+    """What the sanity checks flagged, by machine and likely cause, and the farthest of each."""
+    flagged = study.points[study.points["flag"].fillna("").ne("")]
+    causes = flagged["flag"].map(lambda flag: str(flag).partition(CAUSE)[2])
+    return [
+        {
+            "cause": cause,
+            "points": len(rows),
+            "farthest": max(records(rows), key=lambda row: number(row["efficiency"]) or 0.0),
+            "runs": cite(study, rows["run_id"]),
+        }
+        for (_, cause), rows in flagged.groupby(["env", causes], sort=False)
+    ]
+
+
+def find_repeats_apart(study: Study) -> list[tuple[Case, float, float]]:
+    """Repeats of one configuration that differ, with the fastest and the slowest."""
+    ends = [(case, min(case.step_times_s), max(case.step_times_s)) for case in study.cases]
+    return [(case, low, high) for case, low, high in ends if high > (1 + REPEATS_DIFFER) * low]
+
+
+def limit_values(study: Study) -> dict[str, Any]:
     """What was not measured, and what is known less well than it looks."""
-    study, cases = material.study, material.cases
+    cases = study.cases
     points, runs = study.points, study.runs
     has_counters = (points["provenance"].eq("counter") & points["flops"].notna()).any()
     coverage = [float(share) for share in runs["coverage"].dropna()] if "coverage" in runs else []
@@ -394,62 +415,53 @@ def limit_values(material: Material) -> dict[str, Any]:
 # ---------------------------------------------------------------- appendix and figures
 
 
-def appendix_values(material: Material) -> dict[str, Any]:
+def appendix_values(study: Study) -> dict[str, Any]:
     """Every command, every version."""
-    study = material.study
     made = {run.run_id: (run.request.label, run.made.time) for run in study.raw_runs}
-    commands = "\n".join(_commands(material))
+    commands = "\n".join(_commands(study))
     return {
         "commands": Markdown(code_block(commands, "sh") if commands else ""),
         "runs": [(name, run_id, *made.get(run_id, ("", "")))
-                 for run_id, name in material.names.items()],
+                 for run_id, name in study.names.items()],
         "captures": table(study.captures, [
             text("label", "capture"), text("files", "file or program"),
             text("device_name", "device"), text("timestamp", "time"), text("run_id", "stored as"),
         ]),
-        "versions": _versions(material),
+        "versions": _list_versions(study),
     }  # fmt: skip
 
 
-def _commands(material: Material) -> Iterator[str]:
+def _commands(study: Study) -> Iterator[str]:
     """The commands, each with what it made."""
     by_command: dict[str, list[str]] = defaultdict(list)
-    for machine in material.study.machines:
+    for machine in study.machines:
         made_by = machine.passport.provenance.command if machine.passport else ()
         if made_by:
             by_command[shlex.join(made_by)].append(f"roofs of {machine.env}")
-    for run in material.study.raw_runs:
-        if run.made.command and run.run_id in material.names:
+    for run in study.raw_runs:
+        if run.made.command and run.run_id in study.names:
             variables = environment_text(run.made.environment)
             words = f"{variables} {shlex.join(run.made.command)}".strip()
-            by_command[words].append(material.names[run.run_id])
-    for row in records(material.study.captures):
+            by_command[words].append(study.names[run.run_id])
+    for row in records(study.captures):
         by_command[str(row["command"])].append(str(row["label"]))
     for command, names in by_command.items():
         yield f"# {' '.join(', '.join(names).split())}\n{command}"
 
 
-def _versions(material: Material) -> list[tuple[str, tuple[str, ...]]]:
-    """What runs were made with, one row for each set of versions."""
+def _list_versions(study: Study) -> list[tuple[str, str, str, str]]:
+    """What runs were made with, one row for each set of versions: runs, host, system, versions."""
     runs = defaultdict(list)
-    for run in material.study.raw_runs:
-        runs[_list_versions(run.made)].append(run.run_id)
-    rows = [(material.cite(run_ids), versions) for versions, run_ids in runs.items()]
-    return rows if any(any(versions) for _, versions in rows) else []
-
-
-def _list_versions(made: Provenance) -> tuple[str, ...]:
-    commit = made.ridgeline_commit.sha if made.ridgeline_commit else ""
-    known = (
-        made.host.name, made.host.os, made.python, made.ridgeline, made.libraries.get("torch"),
-        made.backends.get("cuda"), made.backends.get("cudnn"), commit[:10],
-    )  # fmt: skip
-    return tuple(str(value or "") for value in known)
+    for run in study.raw_runs:
+        host = run.made.host
+        runs[host.name or "", host.os or "", versions_text(run.made)].append(run.run_id)
+    return [(cite(study, run_ids), *versions) for versions, run_ids in runs.items()]
 
 
 def arrange_figures(figures: Sequence[Figure], folder: Path) -> dict[str, Markdown]:
     """The figures of each section, numbered through the report."""
-    sections: dict[str, list[Figure]] = {"measurement": [], "roofline": [], "analysis": []}
+    names = ("measurement", "sweeps", "roofline", "convolutions")
+    sections: dict[str, list[Figure]] = {name: [] for name in names}
     for figure in figures:
         sections[FIGURE_SECTIONS.get(figure.kind, "roofline")].append(figure)
     n = count(1)
@@ -466,8 +478,9 @@ def _show_figure(figure: Figure, n: int, folder: Path) -> str:
     return f"![{title}]({path})\n\n*Figure {n}.* **{title}.** {markdown(figure.caption)}"
 
 
-VALUES: dict[str, Callable[[Material], dict[str, Any]]] = {  # of the sections, by their names there
+VALUES: dict[str, Callable[[Study], dict[str, Any]]] = {  # of the sections, by their names there
     "abstract": abstract_values, "design": design_values, "complexity": complexity_values,
     "measurement": measurement_values, "roofline": roofline_values, "executed": executed_values,
-    "analysis": analysis_values, "limits": limit_values, "appendix": appendix_values,
+    "convolutions": convolution_values, "analysis": analysis_values, "limits": limit_values,
+    "appendix": appendix_values, "sweeps": sweep_values,
 }  # fmt: skip

@@ -14,7 +14,8 @@ from ridgeline.errors import RidgelineError
 from ridgeline.machine.datasheets import datasheet_for, find_published_roofs
 from ridgeline.machine.passport import Passport, Passports
 from ridgeline.profile.request import TIERS
-from ridgeline.records import RECOMPUTE, CaptureRequest, CountRequest, RunRequest, RunResult
+from ridgeline.records import RECOMPUTE, CaptureRequest, CountRequest, RunRequest
+from ridgeline.report.text import safe_name
 from ridgeline.roofline.roofs import Roofs, datasheet_roofs, device_name, measured_roofs
 from ridgeline.store import (
     MeasuredRun,
@@ -22,6 +23,7 @@ from ridgeline.store import (
     ResultsIndex,
     Run,
     StoredCapture,
+    StoredConv,
     StoredCount,
     StoredProfile,
 )
@@ -29,6 +31,7 @@ from ridgeline.store import (
 if TYPE_CHECKING:
     import pandas as pd
 
+AnyRun = MeasuredRun | StoredCapture | StoredConv  # of which a machine is known
 COUNTERS, TIME = TIERS
 SAME_COUNT = ("model", "digest", "batch_size", "mode", "input_size", "seq_len", "config")
 EARLIER_NAME = "ideal_bytes"  # of the fused bytes, in counts of earlier versions
@@ -243,7 +246,7 @@ class Machines:
         self._of_run: dict[tuple[str, str, str, int | None], Machine] = {}
         self._passports = _read_passports(results, problems)
 
-    def of(self, run: MeasuredRun | StoredCapture) -> Machine:
+    def of(self, run: AnyRun) -> Machine:
         """The machine that a run ran on."""
         name, device = str(run.result.device_name), device_of(run)
         cores = str(run.made.host.usable_cores if device == "cpu" else None)
@@ -254,13 +257,14 @@ class Machines:
             self._of_run[same] = self.machines.setdefault(key, machine)
         return self._of_run[same]
 
-    def _find(self, run: MeasuredRun | StoredCapture) -> Machine:
+    def _find(self, run: AnyRun) -> Machine:
         device, name = device_of(run), run.result.device_name or ""
         for passport in self._passports:
             if _is_of(passport, device, name, run):
                 return _machine(passport, device, threads_of(run))
         sheet = datasheet_for(name) if device != "cpu" and name else None
-        env = _slug(name or (UNNAMED if isinstance(run.request, CaptureRequest) else device))
+        unnamed = UNNAMED if isinstance(run.request, CaptureRequest) else device
+        env = safe_name((name or unnamed).lower(), otherwise="unknown")
         if sheet is not None:
             entries = list(sheet.ceilings(device))
             roofs = datasheet_roofs(entries, env=env, device=device, device_name=name)
@@ -323,17 +327,17 @@ class Machines:
         ]
 
 
-def device_of(run: MeasuredRun | StoredCapture) -> str:
+def device_of(run: AnyRun) -> str:
     """`cpu`, `mps`, `cuda:0`. A capture does not know its number."""
     kind = run.result.backend or "cuda"
-    number = run.request.device if isinstance(run.request, RunRequest) else 0
+    number = getattr(run.request, "device", 0)
     return f"cuda:{number}" if kind == "cuda" else kind
 
 
-def threads_of(run: MeasuredRun | StoredCapture) -> int | None:
+def threads_of(run: AnyRun) -> int | None:
     """Threads of the operators on a CPU; None on other devices, and where it is not stored."""
     result = run.result
-    return result.threads if isinstance(result, RunResult) and result.backend == "cpu" else None
+    return getattr(result, "threads", None) if result.backend == "cpu" else None
 
 
 def _machine(passport: Passport, device: str, threads: int | None) -> Machine:
@@ -346,7 +350,7 @@ def _machine(passport: Passport, device: str, threads: int | None) -> Machine:
     return Machine(roofs=roofs, datasheet=sheet, passport=passport)
 
 
-def _is_of(passport: Passport, device: str, name: str, run: MeasuredRun | StoredCapture) -> bool:
+def _is_of(passport: Passport, device: str, name: str, run: AnyRun) -> bool:
     """Whether a passport has roofs of the device that a run used.
 
     A GPU is known by its name; a processor by its model and, where both say so, its cores.
@@ -367,8 +371,3 @@ def _read_passports(results: ResultsFolder, problems: list[str]) -> list[Passpor
         except RidgelineError as error:
             problems.append(str(error))
     return sorted(readable, key=lambda p: p.measured_at, reverse=True)
-
-
-def _slug(text: str) -> str:
-    safe = (c if c.isalnum() or c in "._-" else "-" for c in text.lower())
-    return "".join(safe).strip("-") or "unknown"

@@ -7,7 +7,7 @@ findings     what to fix first, run by run, the largest headroom first
 reconciled   model beside executed work of each profiled run (columns: roofline.reconcile)
 kernels      a row per kernel of each profiled run and each capture, its launches added up
 energies     a row per step, phase and layer with joules (columns: roofline.energy), and `finding`
-captures     a row per imported capture; capture_points: the whole of each, and its kernels
+captures     a row per imported capture; its points are those of the whole and of its kernels
 stages       what `ridgeline analyze` did or skipped, and why
 problems     what could not be read or joined, in words
 """
@@ -15,17 +15,26 @@ problems     what could not be read or joined, in words
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.findings import COLUMNS as FINDING_COLUMNS
-from ridgeline.findings import Setting, describe_joules, find_rows
+from ridgeline.findings import describe_joules, find_rows
 from ridgeline.machine.passport import EnergyModel
 from ridgeline.records import CountSummary, KernelTime, MovedBytes
+from ridgeline.report.configurations import Case, add_rates, find_cases
+from ridgeline.report.convolutions import (
+    Convolutions,
+    find_convolutions,
+    join_convolutions,
+)
 from ridgeline.report.executed import (
+    Executed,
     captures_table,
+    list_executed,
     run_kernels,
     why_executed,
     with_optimizer_kernels,
@@ -44,7 +53,7 @@ from ridgeline.report.stored import (
 )
 from ridgeline.report.text import group_by, no_rows, plain, records
 from ridgeline.report.views import metrics
-from ridgeline.roofline.energy import choose_model, find_energies
+from ridgeline.roofline.energy import find_energies
 from ridgeline.roofline.points import (
     CountedStep,
     MeasuredStep,
@@ -75,10 +84,10 @@ __all__ = ["Machine", "Study", "read_study"]
 STAGES_FILE = "analysis.json"
 BUSY = "the machine was busy"
 GRAPH_MODES = ("reduce-overhead", "max-autotune")  # of the compiler
-Points = list[tuple[MeasuredStep, Roofs, "pd.DataFrame"]]
+PointTables = list[tuple[MeasuredStep, Roofs, "pd.DataFrame"]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots: what is derived is found once
 class Study:
     """What is stored, joined."""
 
@@ -91,10 +100,10 @@ class Study:
     kernels: pd.DataFrame = field(default_factory=no_rows)
     energies: pd.DataFrame = field(default_factory=no_rows)
     captures: pd.DataFrame = field(default_factory=no_rows)
-    capture_points: pd.DataFrame = field(default_factory=no_rows)
     profiles: Mapping[str, StoredProfile] = field(default_factory=dict)  # by profiled run
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # on counters, by run
     remarks: tuple[str, ...] = ()  # the same as sentences that name what they are of
+    convolutions: Convolutions = field(default_factory=Convolutions)
     stages: tuple[Mapping[str, str], ...] = ()
     problems: tuple[str, ...] = ()
     raw_runs: tuple[MeasuredRun, ...] = field(default=(), repr=False)
@@ -108,13 +117,29 @@ class Study:
         is_here = len(self.runs) and self.runs["env"].eq(machine.env).any()
         return machine.roofs.device if machine.passport is not None or is_here else ""
 
-    @property
-    def every_point(self) -> pd.DataFrame:
-        """The points of runs and of captures."""
-        import pandas as pd
+    @cached_property
+    def cases(self) -> tuple[Case, ...]:
+        """The configurations, each with the run that stands for its repeats."""
+        return tuple(find_cases(self.runs, self.points))
 
-        known = [table for table in (self.points, self.capture_points) if len(table)]
-        return pd.concat(known, ignore_index=True) if known else self.points
+    @cached_property
+    def case_of(self) -> dict[str, Case]:
+        """The configuration of each run."""
+        return {run_id: case for case in self.cases for run_id in case.run_ids}
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """`R1`, `R2`, … for the runs, in the order in which they were made."""
+        run_ids = map(str, self.runs.get("run_id", ()))
+        return {run_id: f"R{n}" for n, run_id in enumerate(run_ids, start=1)}
+
+    @cached_property
+    def executed(self) -> dict[str, Executed]:
+        """What each profiled run executed, in their order, and then each capture; by run."""
+        steps = self.runs.reindex(columns=["run_id", "step_median_s"]).to_numpy()
+        runs = [(str(run_id), self.profiles.get(run_id), step_s) for run_id, step_s in steps]
+        captures = [(run.run_id, run, run.result.step_time_s) for run in self.raw_captures]
+        return list_executed(self.kernels, [*runs, *captures])
 
     @property
     def disturbed(self) -> dict[str, str]:
@@ -146,14 +171,13 @@ class Study:
         ordered = known.sort_values(by, ascending=[False, True]).drop_duplicates("run_id")
         return [_describe_energy(row) for row in records(ordered)]
 
-    def top_findings(self, most: int = 3, run_ids: Collection[str] | None = None) -> pd.DataFrame:
-        """The largest headrooms of all runs, or of some, by their time.
+    def top_findings(self, most: int = 3) -> pd.DataFrame:
+        """The largest headrooms by their time, of the runs that stand for their configurations.
 
         A layer of a model, or its waiting for the host, appears once.
         """
         ranked = self.findings.sort_values("headroom_s", ascending=False)
-        if run_ids is not None:
-            ranked = ranked[ranked["run_id"].isin(run_ids)]
+        ranked = ranked[ranked["run_id"].isin([case.run_id for case in self.cases])]
         return ranked[~(ranked["model"] + "\n" + ranked["layer"]).duplicated()].head(most)
 
 
@@ -182,20 +206,18 @@ def read_study(
     profiles = stored_profiles(index, runs, problems, run_ids)
     machines = Machines(results, problems, user_roofs or {}, everywhere)
     reader = _Reader(problems, machines, profiles, stored_counts(index))
-    points, of_captures = (
-        table.assign(flag=find_flags(table) if len(table) else [])
-        for table in [
-            join_points([table for run in runs for table in reader.read_run(run)]),
-            join_points([table for one in profiles.captures for table in reader.read_capture(one)]),
-        ]
-    )
-    findings = reader.find(points, runs)
+    of_runs = [table for run in runs for table in reader.read_run(run)]
+    of_captures = [table for one in profiles.captures for table in reader.read_capture(one)]
+    points = join_points([*of_runs, *of_captures])
+    points = points.assign(flag=find_flags(points) if len(points) else [])
+    convolutions = join_convolutions(index.convolutions, index.conv_networks, runs, machines)
+    findings = reader.find(points, runs, convolutions.losses)
     table = reader.table(runs)
     energies = no_rows()
     if runs:
         energies = _find_energies(points, table, _choose_models(runs, machines))
         points["flag"] = _add_run_flags(points, table)
-    captures = captures_table(profiles.captures, of_captures)
+    captures = captures_table(profiles.captures, points)
     if runs or profiles.captures:
         problems += machines.unused_peaks()
     return Study(
@@ -208,10 +230,10 @@ def read_study(
         kernels=_join_tables(reader.kernels),
         energies=energies,
         captures=captures,
-        capture_points=of_captures,
         profiles=profiles.of_run,
         notes=reader.notes,
         remarks=tuple(dict.fromkeys([*machines.bases(), *reader.remarks])),
+        convolutions=convolutions,
         stages=read_stages(results.path, [run.run_id for run in runs]),
         problems=tuple(dict.fromkeys(problems)),
         raw_runs=tuple(runs),
@@ -257,10 +279,10 @@ def _choose_models(runs: Sequence[MeasuredRun], machines: Machines) -> dict[str,
     """By run, the energy coefficients of its machine; of some threads of a CPU there are none."""
     models: dict[str, EnergyModel] = {}
     for run in runs:
-        machine, clock_hz = machines.of(run), run.result.conditions.during.clock_hz
+        machine = machines.of(run)
         if machine.passport is None or machine.roofs.whole_env:
             continue
-        model = choose_model(machine.passport, machine.roofs.device, clock_hz)
+        model = machine.passport.energy_model(machine.roofs.device)
         if model is not None:
             models[run.run_id] = model
     return models
@@ -294,13 +316,14 @@ class _Reader:
         self.problems, self.machines, self.profiles = problems, machines, profiles
         self.reconciled: dict[str, pd.DataFrame] = {}  # by run
         self.kernels: dict[str, pd.DataFrame] = {}
+        self.steps: dict[str, MeasuredStep] = {}
         self.notes: dict[str, tuple[str, ...]] = {}
         self.remarks: list[str] = []
         self._counts = counts
-        self._counted: dict[str, CountedStep | None] = {}  # by stored count
-        self._prepared: dict[tuple[Any, ...], StaticWork] = {}
+        self._counted: dict[str, CountedStep | None] = {}  # by the key of its run
+        self._grouped: dict[tuple[Any, ...], StaticWork] = {}
 
-    def read_run(self, run: MeasuredRun) -> Points:
+    def read_run(self, run: MeasuredRun) -> PointTables:
         """The points of one run; on the way, its kernels are compared with its count."""
         roofs = self.machines.of(run).roofs
         profile = self.profiles.of_run.get(run.run_id)
@@ -309,12 +332,20 @@ class _Reader:
         layers = read_table(run, "layers", self.problems)
         if layers is not None and kernels is not None and measured.layers_without_gaps:
             layers = with_optimizer_kernels(layers, kernels)
-        tables = find_run_floors(
-            measured, roofs, self._prepare(run, measured, roofs), layers, kernels
-        )
+        work = self._group_count(run, measured, roofs)
+        tables = find_run_floors(measured, roofs, work, layers, kernels)
+        self.steps[run.run_id] = measured
         if kernels is not None:
             self.kernels[run.run_id] = run_kernels(kernels)
-            self._reconcile(run, measured, kernels, profile)
+            if counted := self._counted.get(run_key(run)):
+                self.reconciled[run.run_id] = reconcile(
+                    counted.ops,
+                    kernels,
+                    precision=measured.precision,
+                    parts=measured.parts,
+                    is_compiled=measured.is_compiled,
+                    copies=read_table(profile, "copies", self.problems) if profile else None,
+                )
             name = f"{run.request.model}, batch {run.request.batch_size}, {measured.precision}"
             self._note(run.run_id, f"the profile of {name}", profile)
         return [(measured, roofs, table) for table in tables]
@@ -331,27 +362,7 @@ class _Reader:
             self.problems.append(f"profile {profile.run_id} has no kernels: profile it again")
         return kernels
 
-    def _reconcile(
-        self,
-        run: MeasuredRun,
-        measured: MeasuredStep,
-        kernels: pd.DataFrame,
-        profile: StoredProfile | None,
-    ) -> None:
-        count = self._counts.get(run_key(run))
-        counted = None if count is None else self._read_count(count)
-        if counted is None:
-            return
-        self.reconciled[run.run_id] = reconcile(
-            counted.ops,
-            kernels,
-            precision=measured.precision,
-            parts=measured.parts,
-            is_compiled=measured.is_compiled,
-            copies=read_table(profile, "copies", self.problems) if profile else None,
-        )
-
-    def read_capture(self, run: StoredCapture) -> Points:
+    def read_capture(self, run: StoredCapture) -> PointTables:
         """The points of a capture: its kernels, and the whole of it."""
         kernels = read_table(run, "kernels", self.problems)
         name = self.profiles.names[run.run_id]
@@ -369,47 +380,51 @@ class _Reader:
             self.problems.append(f"the capture {name}: {note}")
         return find_capture_floors(run.run_id, name, roofs, kernels)
 
-    def _prepare(self, run: MeasuredRun, measured: MeasuredStep, roofs: Roofs) -> StaticWork | None:
+    def _group_count(
+        self, run: MeasuredRun, measured: MeasuredStep, roofs: Roofs
+    ) -> StaticWork | None:
         """The counted work of a run, grouped once for all runs that share it."""
-        count = self._counts.get(run_key(run))
-        if count is None:
-            self.problems.append(
-                f"{run.request.model}, batch {run.request.batch_size}: not counted, so it has no"
-                " place on a roofline (ridgeline count MODEL --results DIR counts it)"
-            )
+        counted = self._read_count(run)
+        if counted is None:
             return None
-        key = (count.run_id, roofs.env, roofs.device, measured.parts, measured.is_compiled)
-        if key not in self._prepared:
-            counted = self._read_count(count)
-            if counted is None:
-                return None
-            self._prepared[key] = group_static_work(
+        key = (run_key(run), roofs.env, roofs.device, measured.parts, measured.is_compiled)
+        if key not in self._grouped:
+            self._grouped[key] = group_static_work(
                 counted,
                 roofs,
                 precision=measured.precision,
                 parts=measured.parts,
                 is_compiled=measured.is_compiled,
             )
-        return self._prepared[key]
+        return self._grouped[key]
 
-    def _read_count(self, count: StoredCount) -> CountedStep | None:
-        """The operators of a count, and its fused bytes as a whole and by layer."""
-        if count.run_id not in self._counted:
-            self._counted[count.run_id] = _read_counted(count, self.problems)
-        return self._counted[count.run_id]
+    def _read_count(self, run: MeasuredRun) -> CountedStep | None:
+        """The count of a run's step, read once."""
+        key = run_key(run)
+        if key not in self._counts:
+            self.problems.append(
+                f"{run.request.model}, batch {run.request.batch_size}: not counted, so it has no"
+                " place on a roofline (ridgeline count MODEL --results DIR counts it)"
+            )
+            return None
+        if key not in self._counted:
+            self._counted[key] = _read_counted(self._counts[key], self.problems)
+        return self._counted[key]
 
-    def find(self, points: pd.DataFrame, runs: Sequence[MeasuredRun]) -> pd.DataFrame:
-        """What to fix first in each run."""
+    def find(
+        self, points: pd.DataFrame, runs: Sequence[MeasuredRun], losses: pd.DataFrame
+    ) -> pd.DataFrame:
+        """What to fix first in each run; `losses` are those of algorithms of convolutions."""
         import pandas as pd
 
         coarse = records(points[points["grain"].ne("kernel")])
         by_run = group_by(coarse, (row["run_id"] for row in coarse))
         rows = []
         for run in runs:
-            setting = _setting(run, self.profiles.of_run.get(run.run_id))
+            step, roofs = self.steps[run.run_id], self.machines.of(run).roofs
             why = why_executed(self.reconciled.get(run.run_id))
-            roofs = self.machines.of(run).roofs
-            rows += find_rows(by_run.get(run.run_id, []), setting, roofs, executed=why)
+            rows += find_rows(by_run.get(run.run_id, []), step, roofs, executed=why)
+        rows += find_convolutions(losses, runs, self.machines)
         return pd.DataFrame(rows, columns=list(FINDING_COLUMNS))
 
     def table(self, runs: Sequence[MeasuredRun]) -> pd.DataFrame:
@@ -420,6 +435,7 @@ class _Reader:
             return pd.DataFrame()
         table = metrics(runs)
         table["env"] = [self.machines.of(run).env for run in runs]
+        table["device"] = [self.machines.of(run).roofs.device for run in runs]
         table["model"] = table["arch"]
         table["clock_flag"] = [
             describe_clock(
@@ -428,13 +444,11 @@ class _Reader:
             )
             for run in runs
         ]
-        table["kernel_time_s"] = [
-            _step_kernels(run, self.profiles.of_run.get(run.run_id)).time_s for run in runs
-        ]
+        table["kernel_time_s"] = [self.steps[run.run_id].kernel_time_s for run in runs]
         totals = pd.DataFrame([_totals(run, self._counts.get(run_key(run))) for run in runs])
         table = table.merge(totals, on="run_id", how="left")
         table["flag"] = find_energy_flags(table)
-        return table
+        return add_rates(table)
 
 
 # ---------------------------------------------------------------- one run, as roofline takes it
@@ -442,7 +456,8 @@ class _Reader:
 
 def _measured(run: MeasuredRun, profile: StoredProfile | None) -> MeasuredStep:
     request, result = run.request, run.result
-    layers, split = result.layers, result.split_s
+    layers, split, kernels = result.layers, result.split_s, _step_kernels(run, profile)
+    usage = result.timed_usage if result.backend == "cpu" else None
     return MeasuredStep(
         run_id=run.run_id,
         model=request.model,
@@ -456,31 +471,17 @@ def _measured(run: MeasuredRun, profile: StoredProfile | None) -> MeasuredStep:
             for phase in ("forward", "backward", "optimizer")
             if phase in split and split[phase].median
         },
-        kernel_launches=_round(_step_kernels(run, profile).kernels),
+        kernel_launches=None if kernels.kernels is None else round(kernels.kernels),
+        kernel_time_s=kernels.time_s,
+        layer_sum_s=layers.sum_s if layers else None,
+        system_s=usage.system_time_s / result.iters if usage and usage.system_time_s else None,
+        cores=float(usage.cores or 1.0) if usage else 1.0,
         parts=request.batches_per_step,
-        is_compiled=bool(request.compile),
-        is_graph=request.compile in GRAPH_MODES,
-        layers_without_gaps=layers is not None and "gaps" in (layers.clock or ""),
-    )
-
-
-def _setting(run: MeasuredRun, profile: StoredProfile | None) -> Setting:
-    """What has been tried, and what the findings rest on."""
-    request, result = run.request, run.result
-    kernels = _step_kernels(run, profile)
-    usage = result.timed_usage if result.backend == "cpu" else None
-    return Setting(
-        precision=result.precision,
         is_compiled=bool(request.compile),
         is_channels_last=request.channels_last,
         is_tuned=request.cudnn_benchmark,
-        batch_size=request.batch_size,
-        step_time_s=float(result.step_time_s.median),
-        kernel_time_s=kernels.time_s,
-        kernel_launches=_round(kernels.kernels),
-        layer_sum_s=result.layers.sum_s if result.layers else None,
-        system_s=usage.system_time_s / result.iters if usage and usage.system_time_s else None,
-        cores=float(usage.cores or 1.0) if usage else 1.0,
+        is_graph=request.compile in GRAPH_MODES,
+        layers_without_gaps=layers is not None and "gaps" in (layers.clock or ""),
     )
 
 
@@ -493,10 +494,6 @@ def _step_kernels(run: MeasuredRun, profile: StoredProfile | None) -> KernelTime
         return run.result.kernels or KernelTime()
     time_s = profile.result.busy_time_s or profile.result.kernel_time_s
     return KernelTime(time_s=time_s, kernels=profile.result.launches)
-
-
-def _round(value: float | None) -> int | None:
-    return None if value is None else round(value)
 
 
 # ---------------------------------------------------------------- counts

@@ -5,16 +5,15 @@ The terminal, the page and report.md say the same because they take it from here
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable
 
-from ridgeline.report.configurations import NETWORK, Case, cases, read_steps
+from ridgeline.report.configurations import NETWORK, Case
 from ridgeline.report.study import BUSY, Study
-from ridgeline.report.text import group_by, number, records
+from ridgeline.report.text import counted, group_by, listed, number
 from ridgeline.units import format_percent, format_time, si
 
 MOST_SENTENCES = 6
-TOP = 3
+MOST_NAMES = 3  # in a title
 TASK = ("env", "backend", *NETWORK, "mode", "input_size", "seq_len")
 NEAR = 0.8  # of its floor: little is left
 SAME_FLOOR = 0.005  # of the step's floor: a difference that no table shows
@@ -30,25 +29,20 @@ WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """The answer in words, and what it rests on."""
+def name_study(study: Study) -> str:
+    """`resnet50 and vgg16 on nvidia-h200`: the title of what is written about a study."""
+    if study.runs.empty and study.captures.empty:
+        return "no runs"
+    if study.runs.empty:
+        return _name_few(study.captures["label"], "capture")
+    machines = _name_few(study.runs["env"], "machine")
+    return f"{_name_few(study.runs['model'], 'model')} on {machines}"
 
-    headline: tuple[str, ...]
-    configurations: tuple[Case, ...]  # one for each run, in the order they were made
-    findings: tuple[dict[str, Any], ...]  # the largest headrooms, with meaning and advice
 
-
-def summary(study: Study, *, top: int = TOP) -> Summary:
-    """How fast each configuration is and could be, and what to try first."""
-    every = configurations(study)
-    shown = {case.run_id for case in cases(study)}  # of repeats, the one in the middle
-    findings = records(study.top_findings(top, shown)) if len(study.findings) else []
-    return Summary(
-        headline=tuple(_headline(every)),
-        configurations=tuple(every),
-        findings=tuple(findings),
-    )
+def _name_few(names: Iterable[str], kind: str) -> str:
+    """Up to three names; of more, how many there are."""
+    unique = list(dict.fromkeys(map(str, names)))
+    return listed(unique) if len(unique) <= MOST_NAMES else counted(len(unique), kind)
 
 
 def floor_notes(study: Study) -> dict[str, str]:
@@ -75,31 +69,23 @@ def _floor_note(sum_s: float, floor_s: float) -> str:
     )
 
 
-def configurations(study: Study) -> list[Case]:
-    """Every run with its roofs as a configuration of its own, in the order they were made."""
-    if study.runs.empty:
-        return []
-    steps = read_steps(study.points)
-    of_run = {run_id: case for case in cases(study) for run_id in case.run_ids}
-    return [
-        replace(of_run[run_id], run=row, step=steps.get(run_id, {}))
-        for row in records(study.runs)
-        if (run_id := str(row["run_id"]))
-    ]
-
-
-def _headline(every: list[Case]) -> list[str]:
+def write_headline(study: Study) -> list[str]:
     """A sentence or two about the fastest configuration of each task."""
-    tasks = group_by(every, (tuple(case.settings[name] for name in TASK) for case in every))
-    best = [max(same, key=lambda case: case.samples_per_s) for same in tasks.values()]
-    sentences = [sentence(case) for case in best]
+    sentences = [describe_case(case) for case in find_fastest(study)]
     if len(sentences) > MOST_SENTENCES:
         left = len(sentences) - MOST_SENTENCES
         sentences = [*sentences[:MOST_SENTENCES], f"And {left} more; the table has them all."]
     return sentences
 
 
-def sentence(case: Case) -> str:
+def find_fastest(study: Study) -> list[Case]:
+    """The fastest configuration of each task: a network on a machine, trained or run."""
+    keys = (tuple(case.settings[name] for name in TASK) for case in study.cases)
+    tasks = group_by(study.cases, keys).values()
+    return [max(same, key=lambda case: case.samples_per_s) for same in tasks]
+
+
+def describe_case(case: Case) -> str:
     """How fast a configuration is, how fast it could be, and what bounds it."""
     text = f"{case.title}, runs at {si(case.samples_per_s)} samples/s on {case.env}"
     floor_s, efficiency = case.floor_s, case.efficiency

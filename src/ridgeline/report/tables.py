@@ -13,22 +13,17 @@ findings          what to fix first
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.findings import NO_BOUND, OVERLAPS, SYSTEM
 from ridgeline.machine.passport import ONE_CORE
+from ridgeline.records import Conditions
 from ridgeline.report.configurations import (
     WORK,
-    Case,
-    cases,
     describe_settings,
-    find_differing_each,
-    find_misfits,
-    read_all_settings,
-    short_names,
 )
 from ridgeline.report.markup import MISSING, latex_table, markdown, markdown_table
 from ridgeline.report.study import Machine, Study
@@ -41,7 +36,6 @@ from ridgeline.units import format_percent, format_time, si
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMATS = ("csv", "md", "tex")
 SCOPES = ("step", "capture", "phase", "layer", "kernel")
 LONGEST = 10  # layers of a run, for people
 SEED_COLUMNS = (  # that scripts for other tools look for
@@ -61,6 +55,10 @@ SUMMARY_COLUMNS = (
 )  # fmt: skip
 COUNTED = (*WORK, *WORK_SETTINGS, "optimizer")  # the settings on which a count depends
 APART = tuple(name for name in COUNTED if name not in ("model", "mode", "precision", "batch_size"))
+CEILING_COLUMNS = (
+    "env", "device", "kind", "roof", "rate_per_s", "time_s", "rate", "sustained", "spread",
+    "source", "of_datasheet", "clock_hz", "conditions", "how", "measured_at", "is_quick",
+)  # fmt: skip
 COMPLEXITY = (
     "params", "macs", "flops", "moved_bytes", "fused_bytes", "counted_peak_bytes", "coverage",
 )  # fmt: skip
@@ -124,7 +122,7 @@ SHOWN: dict[str, tuple[Column, ...]] = {
         quantity("counted_peak_bytes", "memory (GB)", GIGA),
     ),
     "roofline_points": (
-        *WHO, text("piece"), text("provenance", "work"),
+        *WHO, text("part"), text("provenance", "work"),
         quantity("ai", "FLOP/B"), quantity("attained_flops_per_s", "GFLOP/s", GIGA),
         quantity("time_s", "time (ms)", MS), quantity("floor_s", "floor (ms)", MS), text("bound"),
         share("efficiency", "efficiency"), quantity("headroom_s", "headroom (ms)", MS),
@@ -136,7 +134,7 @@ SHOWN: dict[str, tuple[Column, ...]] = {
         quantity("floor_s", "floor (ms)", MS), text("bound"), share("efficiency", "efficiency"),
     ),
     "reconcile": (
-        text("run"), text("model"), text("name", "piece"),
+        text("run"), text("configuration"), text("name", "part"),
         quantity("model_flops", "model (GFLOP)", GIGA),
         quantity("executed_flops", "executed (GFLOP)", GIGA), quantity("flops_ratio", "ratio"),
         quantity("products_ratio", "products"), text("cause"),
@@ -182,78 +180,37 @@ CAPTIONS = {
 
 def tables(study: Study) -> dict[str, pd.DataFrame]:
     """All tables, with every column they have."""
-    every = cases(study)
-    points = points_table(study, every)
+    points = points_table(study)
     return {
-        "runs": runs_table(study, every),
+        "runs": name_runs(study, study.runs),
         "complexity": complexity_table(study),
         "roofline_points": points[points["grain"].isin(["step", "capture", "phase"])],
         "layers": points[points["grain"].eq("layer")],
-        "reconcile": reconcile_table(study, every),
-        "kernels": kernels_table(study, every),
+        "reconcile": name_runs(study, study.reconciled),
+        "kernels": name_runs(study, study.kernels),
         "captures": study.captures,
         "ceilings": ceilings_table(study),
-        "findings": findings_table(study, every),
+        "findings": findings_table(study),
     }
 
 
-def reconcile_table(study: Study, every: Sequence[Case] | None = None) -> pd.DataFrame:
-    """study.reconciled with the short name and the model of each run."""
-    table = _name_runs(study, study.reconciled, every)
-    models = {run.run_id: run.request.model for run in study.raw_runs}
-    table.insert(2, "model", [models.get(run_id) for run_id in table.get("run_id", ())])
-    return table
-
-
-def kernels_table(study: Study, every: Sequence[Case] | None = None) -> pd.DataFrame:
-    """study.kernels with the short name of each run, or the label of a capture."""
-    table = _name_runs(study, study.kernels, every)
-    if len(table) and len(study.captures):
-        labels = table["run_id"].map(study.captures.set_index("run_id")["label"])
-        table["run"] = labels.where(labels.notna(), table["run"])
-    return table
-
-
-def _name_runs(study: Study, table: pd.DataFrame, every: Sequence[Case] | None) -> pd.DataFrame:
-    """With `run`, the short name of its run, its `configuration`, and unusual `settings`.
-
-    `every` are the cases of the study, if the caller has them.
-    """
+def name_runs(study: Study, table: pd.DataFrame) -> pd.DataFrame:
+    """With `run` (a capture's label), the `configuration` of that run, and unusual `settings`."""
     new = table.drop(columns="settings", errors="ignore")
     ids = [str(run_id) for run_id in new.get("run_id", ())]
-    names = short_names(study)
-    known = cases(study) if every is None else every
-    by_run = {run_id: case for case in known for run_id in case.run_ids}
-    settings = {run_id: ", ".join(case.extras) for run_id, case in by_run.items()}
+    cases = [study.case_of.get(run_id) for run_id in ids]
+    captures = study.captures.reindex(columns=["run_id", "label"]).to_numpy()
+    names = {**study.names, **{str(run_id): label for run_id, label in captures}}
     new.insert(0, "run", [names.get(run_id) for run_id in ids])
-    new.insert(1, "settings", [settings.get(run_id) for run_id in ids])
-    titles = {run_id: case.title for run_id, case in by_run.items()}
-    new["configuration"] = [titles.get(run_id) for run_id in ids]
+    new.insert(1, "settings", [", ".join(case.extras) if case else None for case in cases])
+    new["configuration"] = [case.title if case else None for case in cases]
     return new
 
 
-def runs_table(study: Study, every: Sequence[Case] | None = None) -> pd.DataFrame:
-    """study.runs with `samples_per_s` and its interval, which are those of the median step."""
-    runs = _name_runs(study, study.runs, every)
-    if len(runs):
-        per_step = runs["images_processed"] / runs["measured_iters"]
-        times = runs.reindex(columns=["step_interval_low_s", "step_interval_high_s"]).astype(float)
-        runs["samples_per_s"] = per_step / runs["step_median_s"]
-        runs["samples_per_s_low"] = per_step / times["step_interval_high_s"]
-        runs["samples_per_s_high"] = per_step / times["step_interval_low_s"]
-    return runs
-
-
-def findings_table(study: Study, every: Sequence[Case] | None = None) -> pd.DataFrame:
-    """study.findings with two columns.
-
-    is_trusted  whether the layers of its run add up to its step
-    rank        its rank among those to begin with, the same as on the page; none for the others
-    """
-    table = _name_runs(study, study.findings, every)
-    table["is_trusted"] = ~table["run_id"].isin(find_misfits(study))
-    shown = {case.run_id for case in (cases(study) if every is None else every)}
-    top = study.top_findings(len(table), shown)
+def findings_table(study: Study) -> pd.DataFrame:
+    """study.findings with `rank`: among those to begin with, as on the page; none for others."""
+    table = name_runs(study, study.findings)
+    top = study.top_findings(len(table))
     rank = {index: n for n, index in enumerate(top.index, start=1)}
     table["rank"] = [rank.get(index) for index in table.index]
     return table
@@ -267,15 +224,11 @@ def complexity_table(study: Study) -> pd.DataFrame:
     if study.runs.empty:
         return pd.DataFrame(columns=[*columns, "ai", "ai_high"])
     counted = study.runs[study.runs["flops"].notna()]
-    settings = read_all_settings(counted)
+    settings = [study.case_of[str(run_id)].settings for run_id in counted["run_id"]]
     kinds = pd.Series([tuple(one[name] for name in COUNTED) for one in settings], dtype=object)
-    first = kinds.index[~kinds.duplicated()]
-    shown = counted.reindex(columns=columns).iloc[first]
-    different = [settings[row] for row in first]
-    names = find_differing_each(different, by=("model",), among=APART)
-    shown["settings"] = [
-        ", ".join(describe_settings(one, more)) for one, more in zip(different, names, strict=True)
-    ]
+    shown = counted.reindex(columns=columns)
+    shown["settings"] = [", ".join(describe_settings(one, APART)) for one in settings]
+    shown = shown[~kinds.duplicated().to_numpy()]
     order = ["model", "mode", "precision", "batch_size", "settings"]
     shown = shown.sort_values(order).reset_index(drop=True)
     for name, size in (("ai", "moved_bytes"), ("ai_high", "fused_bytes")):
@@ -284,16 +237,11 @@ def complexity_table(study: Study) -> pd.DataFrame:
     return shown
 
 
-def points_table(
-    study: Study,
-    every: Sequence[Case] | None = None,
-    *,
-    scopes: Sequence[str] = SCOPES,
-) -> pd.DataFrame:
+def points_table(study: Study, *, scopes: Sequence[str] = SCOPES) -> pd.DataFrame:
     """Points of some scopes, in the order of these, with the columns of their runs."""
-    points = study.every_point
-    points = _name_runs(study, points[points["grain"].isin(scopes)], every)
-    points["piece"] = points["name"].mask(points["grain"].eq("step"), "step")
+    points = study.points
+    points = name_runs(study, points[points["grain"].isin(scopes)])
+    points["part"] = points["name"].mask(points["grain"].eq("step"), "step")
     rank = {scope: n for n, scope in enumerate(SCOPES)}
     order = points["grain"].map(rank).argsort(kind="stable")
     return points.iloc[order].reset_index(drop=True)
@@ -320,7 +268,7 @@ def points_csv(study: Study) -> pd.DataFrame:
     points["peak_gflops"] = points["peak_flops_per_s"] / GIGA
     points["peak_gbps"] = points["peak_bytes_per_s"] / GIGA
     columns = [*SEED_COLUMNS, *POINT_COLUMNS]
-    by_roof = [c for c in study.every_point.columns if str(c).endswith(("_matrix", "_vector"))]
+    by_roof = [c for c in study.points.columns if str(c).endswith(("_matrix", "_vector"))]
     return points.reindex(columns=[*columns, *by_roof])
 
 
@@ -359,52 +307,67 @@ def with_whole_numbers(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def ceilings_table(study: Study) -> pd.DataFrame:
-    """Every roof: its rate in SI units and in words, where it is from, at which clock."""
+    """Every roof: its rate in SI units and in words, where it is from, under which conditions."""
     import pandas as pd
 
-    columns = ["env", "device", "kind", "roof", "rate_per_s", "time_s", "rate", "source",
-               "of_datasheet", "clock_hz", "how", "measured_at", "is_quick"]  # fmt: skip
-    rows = [row for machine in study.machines for row in _ceiling_rows(machine)]
-    return pd.DataFrame(rows, columns=columns)
+    rows = [row for machine in study.machines for row in list_ceilings(machine)]
+    return pd.DataFrame(rows, columns=list(CEILING_COLUMNS))
 
 
-def _ceiling_rows(machine: Machine) -> list[dict[str, Any]]:
+def list_ceilings(machine: Machine) -> list[dict[str, Any]]:
     """Compute, bandwidth and launches; `rate` is in words, `rate_per_s` and `time_s` in SI."""
     roofs, sheet = machine.roofs, machine.datasheet
     published = {**sheet.flats, **sheet.bandwidth} if sheet else {}
     about = {"env": roofs.env, "device": roofs.device, "measured_at": roofs.measured_at,
              "is_quick": roofs.is_quick}  # fmt: skip
-    rates = [("compute", name, name, si(rate, flat_unit(name)), rate)
-             for name, rate in roofs.flats.items()]  # fmt: skip
-    rates += [("bandwidth", name, name.upper(), si(rate, "B/s"), rate)
-              for name, rate in roofs.bandwidth.items()]  # fmt: skip
-    rates += [("launch", name, f"launch: {name}", format_time(each_s), each_s)
-              for name, each_s in roofs.launch_s.items()]  # fmt: skip
+    kinds = [("compute", name, name, rate) for name, rate in roofs.flats.items()]
+    kinds += [("bandwidth", name, name.upper(), rate) for name, rate in roofs.bandwidth.items()]
+    kinds += [("launch", name, f"launch: {name}", s) for name, s in roofs.launch_s.items()]
     return [
         about
         | {
             "kind": kind,
             "roof": roof,
-            "rate": words,
+            "rate": _format_ceiling(kind, name, value),
             "time_s" if kind == "launch" else "rate_per_s": value,
             "of_datasheet": value / published[name] if published.get(name) else None,
-            **_ceiling_source(machine, kind, name, value),
+            **_describe_measurement(machine, kind, name, value),
         }
-        for kind, name, roof, words, value in rates
+        for kind, name, roof, value in kinds
     ]
 
 
-def _ceiling_source(machine: Machine, kind: str, name: str, value: float) -> dict[str, Any]:
+def _format_ceiling(kind: str, name: str, value: float) -> str:
+    if kind == "launch":
+        return format_time(value)
+    return si(value, flat_unit(name) if kind == "compute" else "B/s")
+
+
+def _describe_measurement(machine: Machine, kind: str, name: str, value: float) -> dict[str, Any]:
     """Where a roof is from; a user-supplied roof may replace one that the passport has, too."""
     for c in machine.passport.ceilings if machine.passport else ():
         names = {"compute": f"{c.precision} {c.path}", "bandwidth": c.level, "launch": c.what}
         is_here = c.kind == kind and c.device == machine.roofs.device
         if is_here and c.best == value and names[kind] == name:
-            return {"source": "measured", "clock_hz": c.conditions.clock_hz, "how": c.how}
+            return {
+                "source": "measured",
+                "clock_hz": c.conditions.clock_hz,
+                "how": c.how,
+                "sustained": _format_ceiling(kind, name, c.sustained),
+                "spread": c.spread,
+                "conditions": _describe_conditions(c.conditions),
+            }
     source = machine.roofs.source
     if source == ONE_CORE:  # and not among those that were measured
         source = "scaled"
     return {"source": source, "clock_hz": machine.roofs.clock_hz if source == "measured" else None}
+
+
+def _describe_conditions(at: Conditions) -> str:
+    """`1.98 GHz, 640 W, 62 °C, power cap`."""
+    known = [si(value, unit) for value, unit in ((at.clock_hz, "Hz"), (at.power_w, "W")) if value]
+    known += [f"{at.temperature_c:.0f} °C"] if at.temperature_c is not None else []
+    return ", ".join([*known, *at.throttle_reasons])
 
 
 def formatted(table: pd.DataFrame, columns: Sequence[Column]) -> list[list[str]]:
@@ -432,30 +395,20 @@ def as_markdown(table: pd.DataFrame, columns: Sequence[Column]) -> str:
     return markdown_table(headers, formatted(table, columns), sides(columns))
 
 
-def write_tables(study: Study, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Write every table in every format into a folder."""
+def write_tables(study: Study, folder: Path) -> list[Path]:
+    """Write every table as CSV, Markdown and LaTeX into a folder."""
     written = []
     for name, table in tables(study).items():
-        for extension in formats:
-            writer = WRITERS[extension]
-            written.append(_write(folder / f"{name}.{extension}", writer(name, table)))
+        shown, columns = for_people(name, table), SHOWN[name]
+        headers = [column.header for column in columns]
+        contents = {
+            "csv": with_whole_numbers(table).to_csv(index=False),
+            "md": f"{markdown(CAPTIONS[name])}\n\n{as_markdown(shown, columns)}\n",
+            "tex": latex_table(headers, formatted(shown, columns), caption=CAPTIONS[name],
+                               label=name, numeric=sides(columns)),
+        }  # fmt: skip
+        written += [_write(folder / f"{name}.{end}", text) for end, text in contents.items()]
     return written
-
-
-def _csv(_name: str, table: pd.DataFrame) -> str:
-    return with_whole_numbers(table).to_csv(index=False)
-
-
-def _markdown(name: str, table: pd.DataFrame) -> str:
-    body = as_markdown(for_people(name, table), SHOWN[name])
-    return f"{markdown(CAPTIONS[name])}\n\n{body}\n"
-
-
-def _latex(name: str, table: pd.DataFrame) -> str:
-    columns = SHOWN[name]
-    headers = [column.header for column in columns]
-    cells = formatted(for_people(name, table), columns)
-    return latex_table(headers, cells, caption=CAPTIONS[name], label=name, numeric=sides(columns))
 
 
 def for_people(name: str, table: pd.DataFrame) -> pd.DataFrame:
@@ -469,11 +422,6 @@ def for_people(name: str, table: pd.DataFrame) -> pd.DataFrame:
     if name == "findings" and len(table):
         return table[table["rank"].notna()].sort_values("rank")
     return table
-
-
-WRITERS: dict[str, Callable[[str, pd.DataFrame], str]] = {
-    "csv": _csv, "md": _markdown, "tex": _latex,
-}  # fmt: skip
 
 
 def _write(path: Path, content: str) -> Path:

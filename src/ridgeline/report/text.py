@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 MOST_LISTED = 6
+LONGEST_NAME = 100  # of a file
 
 
 def counted(number: int, thing: str, things: str | None = None) -> str:
@@ -48,9 +50,10 @@ def times(ratio: float) -> str:
     return f"{three_digits(ratio)} times"
 
 
-def span(low: str, high: str) -> str:
-    """`3 to 5`, or `3` where both ends read the same."""
-    return low if low == high else f"{low} to {high}"
+def safe_name(text: str, *, otherwise: str) -> str:
+    """For a file: letters, digits, dots, dashes and underscores; never hidden. An end says most."""
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", text)[-LONGEST_NAME:]
+    return safe.strip("-.") or otherwise
 
 
 def no_rows() -> pd.DataFrame:

@@ -3,6 +3,8 @@
     metrics.csv         a row per run: throughput, times, energy, memory, what it ran on
     MODEL_overall.csv   a row per run of one model: step time in milliseconds, power, energy
     MODEL_layers.csv    a row per layer of each run whose layers were timed
+    MODEL_ALGORITHM_overall.csv and _layers.csv   the same of one algorithm of convolutions, where
+                        a model was run under several
 
 Only runs that were completed are in them. A file can be thrown away: the next run makes it again.
 One whose runs were all deleted stays as it was.
@@ -11,7 +13,6 @@ One whose runs were all deleted stays as it was.
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
@@ -22,9 +23,10 @@ from ridgeline.captures.capture import PROGRAM, sources_of
 from ridgeline.measure.advice import is_processor_shared
 from ridgeline.measure.statistics import is_disturbed
 from ridgeline.provenance import speed_variables
-from ridgeline.records import RunRequest
+from ridgeline.records import Provenance, RunRequest
 from ridgeline.report.stored import read_table
-from ridgeline.settings import LOADING, MEASURING, Settings, option
+from ridgeline.report.text import safe_name
+from ridgeline.settings import LOADING, STEP_SETTINGS, Settings, option
 from ridgeline.store import (
     IN_RESULTS,
     MeasuredRun,
@@ -38,10 +40,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MS = 1e3  # per second: the columns that others' scripts read are in milliseconds
-ALGORITHM = "default"  # whatever the library under torch chooses
-LONGEST_NAME = 100  # of a model, in the name of a file
 MOST_PASSES = 3  # over a folder that others write to
 TOO_WIDE = 0.5  # of the median; chosen, not calibrated: host-bound steps of an H200 moved by 30 %
+LIBRARIES = ("torch", "torchvision", "timm", "transformers", "triton")
 OBJECT = "object"  # the source of a module from somebody's program
 # Variables that say where something is, or which of several equal devices is used. They are stored
 # and shown, and runs that differ in them alone are repeats.
@@ -51,12 +52,6 @@ NO_SETTINGS = (
 )  # fmt: skip
 SPLIT = ("data", "copy", "forward", "backward", "optimizer")
 USED = ("lr", "momentum", "weight_decay")  # of an optimizer, as they were used
-STEP_SETTINGS = tuple(  # settings of a step that have no other column: each is one of that name
-    f.name
-    for f in fields(Settings)
-    if f.name not in (*USED, *MEASURING, *LOADING, "backend", "precision", "optimizer", "compile",
-                      "data")
-)  # fmt: skip
 SUMMARY = ("median", "mean", "std", "min", "max")
 ENERGY_COLUMNS = ("energy_j_per_step", "energy_j_per_sample", "mean_power_w", "idle_power_w")
 PROCESS_COLUMNS = (
@@ -99,11 +94,26 @@ def _write_once(results: ResultsFolder) -> tuple[list[Path], list[str]]:
     written = [_write(results.path / "metrics.csv", metrics(runs))]
     for name in dict.fromkeys(_file_name(run) for run in runs):  # ./a.py and a.py share a file
         mine = [run for run in runs if _file_name(run) == name]
-        written.append(_write(results.path / f"{name}_overall.csv", overall(mine)))
         timed = all_layers(mine, problems)
-        if timed is not None:
-            written.append(_write(results.path / f"{name}_layers.csv", timed))
+        written += _write_model(results.path / name, overall(mine), timed)
+        algorithms = {run.request.algorithm for run in mine}
+        for algorithm in sorted(algorithms) if algorithms != {Settings.algorithm} else ():
+            tables = (
+                None if one is None else one[one["algorithm"].eq(algorithm)]
+                for one in (overall(mine), timed)
+            )
+            written += _write_model(results.path / f"{name}_{algorithm.replace(' ', '_')}", *tables)
     return written, problems
+
+
+def _write_model(path: Path, whole: pd.DataFrame | None, layers: pd.DataFrame | None) -> list[Path]:
+    """The two files of a model, whose names begin with `path`."""
+    tables = {"overall": whole, "layers": layers}
+    return [
+        _write(path.with_name(f"{path.name}_{kind}.csv"), table)
+        for kind, table in tables.items()
+        if table is not None and len(table)
+    ]
 
 
 def metrics(runs: Iterable[MeasuredRun]) -> pd.DataFrame:
@@ -210,7 +220,7 @@ def _ms(time_s: float | None) -> float | None:
 def _key(run: MeasuredRun) -> dict[str, Any]:
     return {
         "model": run.request.model,
-        "algorithm": ALGORITHM,
+        "algorithm": run.request.algorithm,
         "batch_size": run.request.batch_size,
         "input_size": _size(run),
     }
@@ -273,9 +283,7 @@ def _phase(run: MeasuredRun, phase: str) -> float | None:
 
 
 def _file_name(run: MeasuredRun) -> str:
-    """Of its model; the end of a long path says most."""
-    name = re.sub(r"[^A-Za-z0-9_.]+", "-", run.request.model)
-    return name[-LONGEST_NAME:].strip("-.") or "model"
+    return safe_name(run.request.model, otherwise="model")
 
 
 def _write(path: Path, table: pd.DataFrame) -> Path:
@@ -317,6 +325,15 @@ def disturbance(run: MeasuredRun) -> str:
 def config_text(config: Mapping[str, Any]) -> str:
     """The sizes that a model was configured with, as a cell: the same text for the same sizes."""
     return json.dumps(config, sort_keys=True, default=str) if config else ""
+
+
+def versions_text(made: Provenance) -> str:
+    """`ridgeline 0.4 (4f2a9c01b), torch 2.11, cuda 12.8, Python 3.12`: what a run was made with."""
+    commit, libraries = made.ridgeline_commit, made.libraries
+    parts = [f"ridgeline {made.ridgeline}" + (f" ({commit.sha[:9]})" if commit else "")]
+    parts += [f"{name} {libraries[name]}" for name in LIBRARIES if name in libraries]
+    parts += [f"{name} {version}" for name, version in made.backends.items()]
+    return ", ".join([*parts, f"Python {made.python}"])
 
 
 def environment_text(environment: Mapping[str, str]) -> str:

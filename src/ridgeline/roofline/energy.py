@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
-from ridgeline.machine.energy_fit import ANY, BURST_CLOCK, CAPPED
+from ridgeline.machine.energy_fit import ANY
 from ridgeline.machine.passport import EnergyModel, Passport
 from ridgeline.roofline.floors import flops_columns, roof_of
 from ridgeline.roofline.points import ALL
@@ -150,15 +150,6 @@ def describe_balances(passport: Passport | None, roofs: Roofs) -> list[str]:
             f" {format_ratio(one.half_intensity)}: {meaning}"
         )
     return lines
-
-
-def choose_model(passport: Passport, device: str, clock_hz: float | None) -> EnergyModel | None:
-    """The coefficients of a run: those at lower clocks, where there are such and it ran at one."""
-    burst, capped = (passport.energy_model(device, *regime) for regime in ((), (CAPPED,)))
-    if burst is None or capped is None or not clock_hz:
-        return burst
-    highest_hz = max((p.clock_hz for p in burst.points if p.clock_hz), default=0.0)
-    return capped if clock_hz < BURST_CLOCK * highest_hz else burst
 
 
 # ---------------------------------------------------------------- the points of runs

@@ -58,7 +58,7 @@ CACHE_BYTES = tuple(name for name in LEVEL_BYTES if name != "dram_bytes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredStep:
-    """What a run measured, as far as a roofline needs it."""
+    """What a run measured and how, as far as floors and findings need it."""
 
     run_id: str
     model: str
@@ -69,8 +69,14 @@ class MeasuredStep:
     step_time_s: float
     phase_times_s: Mapping[str, float] = field(default_factory=dict)  # forward, backward, …
     kernel_launches: int | None = None  # of a step, where a profiler saw them
+    kernel_time_s: float | None = None
+    layer_sum_s: float | None = None  # of all layers
+    system_s: float | None = None  # of a step: what the operating system took, on all cores
+    cores: float = 1.0  # that were at work
     parts: int = 1  # batches of a step
     is_compiled: bool = False
+    is_channels_last: bool = False
+    is_tuned: bool = False  # cuDNN may try its algorithms
     is_graph: bool = False  # launches are replayed from a graph
     layers_without_gaps: bool = False  # layer times are the device's own
 
@@ -369,8 +375,8 @@ def join_points(tables: Sequence[tuple[MeasuredStep, Roofs, pd.DataFrame]]) -> p
         for step, roofs, table in tables
     ], ignore_index=True)  # fmt: skip
     points = points.rename(columns={"input_shapes": "shapes"})
-    has_sizes = points["batch_size"].notna().all()  # a capture has none
-    points["batch_size"] = points["batch_size"].astype("int64" if has_sizes else "float64")
+    if points["batch_size"].notna().all():  # a capture has none
+        points["batch_size"] = points["batch_size"].astype("int64")
     for name in ("flops", "dram_bytes"):  # a capture of times alone has neither
         points[name] = points[name].astype(float) if name in points else float("nan")
     moved = points["dram_bytes"].where(points["dram_bytes"] > 0)

@@ -6,6 +6,7 @@ from math import log
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.roofline.floors import flops_columns
+from ridgeline.settings import STEP_SETTINGS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +25,7 @@ ENERGY_FACTOR = 1.5  # joules per sample against what the batches beside it sugg
 CLOCK_BAND = 0.05
 ENERGY_KEYS = (  # runs that differ in the batch size alone make a line
     "env", "model", "mode", "precision", "input_size", "seq_len", "config", "optimizer", "compile",
-    "channels_last", "grad_accum_steps", "data_root",
+    *STEP_SETTINGS, "data_root",
 )  # fmt: skip
 
 ABOVE_ITS = "above its"  # so begins the flag of a point that is faster than it can be

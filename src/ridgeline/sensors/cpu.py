@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 
 from ridgeline.records import Conditions
-from ridgeline.sensors.meter import COUNTER, Meter, Meters
+from ridgeline.sensors.sampler import COUNTER, Meter, Meters
 
 SYS = Path("/sys")
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.sensors.cpu import SYS, cpu_reader, rapl_meters, text_of, thousandths
-from ridgeline.sensors.meter import POWER, Meter, Meters
 from ridgeline.sensors.nvidia import load_nvml, nvidia_meters
+from ridgeline.sensors.sampler import POWER, Meter, Meters
 
 PARTS = {"cuda": "GPU", "mps": "GPU", "cpu": "CPU"}  # what powermetrics and rails call a device
 Run = Callable[[Sequence[str]], str]

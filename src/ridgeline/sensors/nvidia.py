@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ridgeline.records import Conditions
-from ridgeline.sensors.meter import COUNTER, POWER, Meter, Meters
+from ridgeline.sensors.sampler import COUNTER, POWER, Meter, Meters
 from ridgeline.serialize import Index
 
 THROTTLES = {  # bits of nvmlClocksThrottleReasons, in nvml.h; an idle device is not throttled
@@ -178,13 +178,6 @@ def start_nvml() -> Any:
     except Exception:  # NVMLError is known only where the bindings are
         return None
     return nvml
-
-
-def nvml_reader(uuid: str) -> Callable[[], Conditions] | None:
-    """A function that reads the device with this UUID, or None where NVML is not there."""
-    nvml = start_nvml()
-    handle = _query(nvml, nvml_handle, nvml, uuid) if nvml else None
-    return None if handle is None else partial(_conditions, nvml, handle)
 
 
 def nvml_handle(nvml: Any, uuid: str) -> Any:

@@ -1,18 +1,17 @@
-"""Reads meters and conditions in a thread of its own, with a time for every reading."""
+"""Meters and their readings, taken in a thread of its own, with a time for each of them."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from statistics import median
 from time import perf_counter
 from typing import Self, TypeVar
 
 from ridgeline.records import Conditions
-from ridgeline.sensors.meter import Meters
 
 SLOW_S = 0.1
 DURING_TIMING_S = 0.25  # a reading takes the interpreter from a step that waits for the host
@@ -20,6 +19,39 @@ FAST_S = 0.005  # in energy windows: sees when a sensor refreshes, every 20 to 1
 
 NO_CONDITIONS = Conditions()
 Value = TypeVar("Value")
+COUNTER, POWER = "counter", "power"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meter:
+    """One meter. A counter reads joules since some moment, a power meter reads watts."""
+
+    name: str  # "NVML energy counter"
+    scope: str  # what the joules are of: "GPU 0: the whole board"
+    kind: str  # COUNTER or POWER
+    read: Callable[[], float | None] = field(repr=False)  # None: no answer this time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meters:
+    """The meters of a device, the best first, and why others are not there."""
+
+    available: tuple[Meter, ...] = ()
+    reasons: tuple[str, ...] = ()
+    conditions: Callable[[], Conditions] = field(default=Conditions, repr=False)
+
+    @property
+    def counter(self) -> Meter | None:
+        """The first that counts joules."""
+        return self._first(COUNTER)
+
+    @property
+    def power(self) -> Meter | None:
+        """The first that tells watts."""
+        return self._first(POWER)
+
+    def _first(self, kind: str) -> Meter | None:
+        return next((meter for meter in self.available if meter.kind == kind), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,8 @@ two writers share a file, so shards on several machines need a common file syste
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import re
@@ -30,14 +32,15 @@ from types import TracebackType
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.serialize import FieldError, from_dict
-from ridgeline.store import ResultsFolder, atomic_write_text, to_json, writing
+from ridgeline.records import RunResult
+from ridgeline.report.sweeps import list_sweeps
+from ridgeline.serialize import FieldError, Record, from_dict
+from ridgeline.store import MeasuredRun, ResultsFolder, atomic_write_text, to_json, writing
 from ridgeline.sweep.matrix import Matrix, parse_matrix
 from ridgeline.sweep.plan import ID_LENGTH, SweepCase, plan_stage
 
 HEARTBEAT_S = 10.0
 STALE_S = 90.0  # without a heartbeat: file systems of clusters show changes late
-MOST_ATTEMPTS = 3  # of a case that did not end within its job's time
 _CASE_IN_RUN = re.compile(rf"Z-([0-9a-f]{{{ID_LENGTH}}})-")
 
 
@@ -66,6 +69,25 @@ OUT_OF_MEMORY, NOT_SUPPORTED, TIMED_OUT, BROKEN = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShardRecord:
+    """What a shard ran on: results of unlike devices are never compared as if they were alike."""
+
+    name: str
+    host: str
+    job: str = ""
+    stage: str = ""
+    cpu: str = ""
+    gpus: tuple[str, ...] = ()
+    gpu_uuids: tuple[str, ...] = ()
+    max_clocks_hz: tuple[float, ...] = ()
+    drivers: tuple[str, ...] = ()
+    is_exclusive: bool | None = None  # None: not known, as outside of Slurm
+    started: str = ""
+    drift: str = ""  # a ceiling of the machine's passport, sampled again; empty without a passport
+    has_drifted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
     """Who works on a case."""
 
@@ -91,16 +113,13 @@ class Ledger:
 
     def write_plan(self, matrix: Matrix, plan: Mapping[str, Iterable[SweepCase]]) -> None:
         """Keep the matrix and its cases. A changed matrix takes the place of the old one."""
-        import csv
-        import io
-
         rows = [{"stage": stage, "case_id": case.case_id, **case.definition}
                 for stage, cases in plan.items() for case in cases]  # fmt: skip
         names = list(dict.fromkeys(name for row in rows for name in row))
         text = io.StringIO()
         writer = csv.DictWriter(text, names, lineterminator="\n")
         writer.writeheader()
-        writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+        writer.writerows({key: format_cell(value) for key, value in row.items()} for row in rows)
         atomic_write_text(self.path / "sweep.yaml", matrix.text)
         atomic_write_text(self.path / "cases.csv", text.getvalue())
 
@@ -121,24 +140,34 @@ class Ledger:
         atomic_write_text(self.path / "finished" / f"{record.case_id}.json", to_json(record))
 
     def read_record(self, case_id: str) -> CaseRecord | None:
-        return _read_record(self.path / "finished" / f"{case_id}.json")
+        return _read(CaseRecord, self.path / "finished" / f"{case_id}.json")
 
     def records(self) -> dict[str, CaseRecord]:
         """Every case that ended, by its id. A file that cannot be read counts as none."""
-        found = (_read_record(path) for path in sorted((self.path / "finished").glob("*.json")))
+        paths = sorted((self.path / "finished").glob("*.json"))
+        found = (_read(CaseRecord, path) for path in paths)
         return {record.case_id: record for record in found if record is not None}
+
+    def record_shard(self, record: ShardRecord) -> None:
+        atomic_write_text(self.path / "shards" / f"{record.name}.json", to_json(record))
+
+    def list_drifts(self, stage: str) -> tuple[str, ...]:
+        """Machines that ran cases of a stage, and are no longer as fast as their passports say."""
+        found = (_read(ShardRecord, path) for path in (self.path / "shards").glob("*.json"))
+        known = sorted((one for one in found if one), key=lambda one: one.started)
+        latest = {one.host: one.drift for one in known if one.has_drifted and one.stage == stage}
+        return tuple(f"{host}: {drift}" for host, drift in latest.items())
 
     def forget_failures(self, case_ids: Iterable[str]) -> int:
         """Have failed cases tried again; how many."""
         failed = [one for one in case_ids if (r := self.read_record(one)) and not r.is_done]
         for case_id in failed:
             (self.path / "finished" / f"{case_id}.json").unlink(missing_ok=True)
-            (self.path / "leases" / f"{case_id}.attempts").unlink(missing_ok=True)
         return len(failed)
 
     def adopt(self, cases: Iterable[SweepCase]) -> None:
         """Record cases whose runs are stored already: by a killed shard, or by another sweep."""
-        missing = {case.case_id: case for case in cases} if cases else {}
+        missing = {case.case_id: case for case in cases}
         known = self.records()
         stored = stored_runs(self.results, missing.keys() - known.keys())
         for case_id, run_ids in stored.items():
@@ -147,11 +176,7 @@ class Ledger:
                 continue  # the shard looks which parts are missing
             done = find_completed(self.results, run_ids)
             if done:
-                self.record(CaseRecord(case_id=case_id, status=DONE, run_ids=(done,)))
-
-    def forget_attempts(self, case_ids: Iterable[str]) -> None:
-        for case_id in case_ids:
-            (self.path / "leases" / f"{case_id}.attempts").unlink(missing_ok=True)
+                self.record(CaseRecord(case_id=case_id, status=DONE, run_ids=(done.run_id,)))
 
     # ------------------------------------------------------------ leases
 
@@ -173,17 +198,10 @@ class Ledger:
         """Cases that somebody works on, by their ids."""
         found = {}
         for path in (self.path / "leases").glob("*.json"):
-            holder = _read_holder(path)
+            holder = _read(Holder, path)
             if holder is not None and not _is_stale(path):
                 found[path.stem] = holder
         return found
-
-    def count_attempt(self, case_id: str) -> int:
-        """Note that a case was begun and not ended within its job's time; how often by now."""
-        path = self.path / "leases" / f"{case_id}.attempts"
-        with writing(self.path), path.open("ab") as file:
-            file.write(b".")
-            return file.tell()
 
 
 @dataclass(slots=True)
@@ -211,7 +229,7 @@ class Lease:
 
     def is_ours(self) -> bool:
         """False if somebody took it over, because our heartbeat had stopped."""
-        return _read_holder(self.path) == self.holder
+        return _read(Holder, self.path) == self.holder
 
     def _beat(self) -> None:
         while not self._ended.wait(HEARTBEAT_S):
@@ -269,7 +287,7 @@ def _take_over(path: Path, holder: Holder) -> bool:
 
 def _is_stale(path: Path) -> bool:
     """Whether nobody works by this lease any more."""
-    holder = _read_holder(path)
+    holder = _read(Holder, path)
     if holder is not None and holder.host == socket.gethostname():
         return not _is_running(holder)
     try:
@@ -301,28 +319,17 @@ def _age_s(path: Path) -> float:
             probe.unlink()
 
 
-def _read_holder(path: Path) -> Holder | None:
-    return _read(Holder, path)  # type: ignore[no-any-return]
-
-
-def _read_record(path: Path) -> CaseRecord | None:
-    return _read(CaseRecord, path)  # type: ignore[no-any-return]
-
-
-def _read(kind: type[Any], path: Path) -> Any:
+def _read(kind: type[Record], path: Path) -> Record | None:
     try:
         return from_dict(kind, json.loads(path.read_text(encoding="utf-8")), path.stem)
     except (OSError, ValueError, TypeError, FieldError):
         return None
 
 
-def _cell(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return (
-            "x".join(map(str, value))
-            if all(isinstance(v, int) for v in value)
-            else " ".join(map(str, value))
-        )
+def format_cell(value: Any) -> Any:
+    """A value in cases.csv: `224x320`, `run layers`, a mapping as JSON."""
+    if isinstance(value, list):
+        return ("x" if isinstance(value[0], int) else " ").join(map(str, value))
     return json.dumps(value) if isinstance(value, dict) else value
 
 
@@ -342,26 +349,21 @@ def stored_runs(results: ResultsFolder, case_ids: Iterable[str]) -> dict[str, li
     return found
 
 
-def find_completed(results: ResultsFolder, run_ids: Iterable[str]) -> str:
-    """The last of these runs that was completed; empty if none was."""
-    from ridgeline.records import Failure
-
+def find_completed(results: ResultsFolder, run_ids: Iterable[str]) -> MeasuredRun | None:
+    """The last of these runs that was completed."""
     for run_id in reversed(list(run_ids)):
         with suppress(RidgelineError):
-            if not isinstance(results.read_run(run_id).result, Failure):
-                return run_id
-    return ""
+            run = results.read_run(run_id)
+            if isinstance(run.result, RunResult):
+                return run
+    return None
 
 
 # ---------------------------------------------------------------- all sweeps of a folder
 
 
-def list_sweeps(results: ResultsFolder) -> list[str]:
-    return sorted(path.parent.name for path in (results.path / "sweeps").glob("*/sweep.yaml"))
-
-
 def _describe_sweeps(results: ResultsFolder) -> str:
-    names = ", ".join(list_sweeps(results))
+    names = ", ".join(list_sweeps(results.path))
     return f"there are {names}" if names else "there is none yet: `ridgeline sweep FILE.yaml`"
 
 

@@ -10,8 +10,8 @@
       full: {promote: 90%}
 
 A dimension is a setting with one value or several; every combination of them is a case. What a
-stage names takes the place of the same key above it. An error names the file, the line and what
-would be right.
+stage names takes the place of the same key above it. An error names the file and the line, or the
+key in a dictionary, and what would be right.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ import re
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +33,18 @@ from ridgeline.settings import MODES, Settings
 WHAT = ("run", "layers", "energy", "profile", "count")
 OF_WHAT = ("layers", "energy")  # settings of a run that `what` decides on
 WORKLOAD = ("models", "batch_size", "input_size", "seq_len", "mode", "config")
-SIMPLE = (str, int, float, bool)
 DIMENSIONS = (
     *WORKLOAD, "gpu", *(f.name for f in fields(Settings) if f.name not in (*OF_WHAT, "device")),
 )  # fmt: skip
-STAGE_KEYS = ("repeats", "what", "timeout", "promote", "include", "exclude")
 TOP_KEYS = ("name", "stages", "slurm")
 ONE_STAGE = "full"  # the name of the only stage of a matrix that has none
 LARGEST_MATRIX = 1_000_000  # cases: more is a slip
-_RANGE = re.compile(r"(\d+):(\d+)(?::(\d+))?")
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h)?")
-_SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_RANGE = re.compile(r"(\d+):(\d+)(?::([1-9]\d*))?")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|)")
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}")
+KeyPath = tuple[str, ...]  # of keys: ("stages", "quick", "batch_size")
+Values = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +59,7 @@ class Stage:
     repeats: int = 1
     timeout_s: float | None = None  # of one case
     promote: float = 1.0  # the share of cases that must have succeeded before the next stage
-    line: int | None = None
+    place: str = ""  # where it was read: file and line
 
     def combinations(self) -> Iterator[dict[str, Any]]:
         """Every combination once, in the order of the file."""
@@ -128,15 +130,29 @@ def read_matrix(path: Path) -> Matrix:
 
 def parse_matrix(text: str, *, name: str, file: str = "") -> Matrix:
     """The matrix in a text of YAML."""
-    return _Reader(file or name).read(text, name)
+    import yaml
+
+    reader = _Reader(file or name, lines={(): 1})
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        content = reader.build(node, (), yaml.SafeLoader("")) if node else {}
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        reader.lines[()] = mark.line + 1 if mark else 1
+        problem = getattr(error, "problem", None) or "this is not YAML"
+        raise reader.error((), f"not valid YAML: {problem}", "check the line") from error
+    except RecursionError as error:
+        raise reader.error((), "lists within lists without end", "check the file") from error
+    return reader.read(content, name, text)
 
 
 def matrix_from_dict(content: Mapping[str, Any], *, name: str) -> Matrix:
     """The matrix in a dictionary, as from Python."""
     import yaml
 
-    text = yaml.safe_dump(_as_plain(content), sort_keys=False, allow_unicode=True)
-    return parse_matrix(text, name=str(content.get("name", name)), file="the matrix")
+    plain = _as_plain(content)
+    text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+    return _Reader("the matrix", lines={}).read(plain, name, text)
 
 
 def _as_plain(value: Any) -> Any:
@@ -144,285 +160,155 @@ def _as_plain(value: Any) -> Any:
         return {str(key): _as_plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple, set, frozenset, range)):
         return [_as_plain(one) for one in value]
-    return str(value) if isinstance(value, Path) else value
+    return value if value is None or isinstance(value, (str, int, float)) else str(value)
 
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads one file and knows the line of every value."""
+    """Checks plain values. `lines` are those of keys in a file; a dictionary has none."""
 
-    file: str
-    lines: dict[int, int] = field(default_factory=dict)  # of a mapping or list, by identity
-    key_lines: dict[tuple[int, str], int] = field(default_factory=dict)
+    source: str
+    lines: dict[KeyPath, int]
 
-    def read(self, text: str, name: str) -> Matrix:
-        top = self._load(text)
-        if not isinstance(top, dict):
-            raise self._error(1, "this is no mapping of keys to values", "start with `models: …`")
-        self._check_keys(top, (*TOP_KEYS, *STAGE_KEYS, *DIMENSIONS))
-        name = str(top.get("name", name))
-        if not _NAME.fullmatch(name):
-            hint = (
-                "letters, digits, dots, dashes and underlines, at most 60, a letter or digit first"
-            )
-            raise self._error(self._line(top, "name"), f"{name!r} cannot be a sweep's name", hint)
-        stages = self._read_stages(top)
-        slurm = self._read_slurm(top)
-        return Matrix(name=name, stages=stages, slurm=slurm, text=text)
+    def error(self, path: KeyPath, problem: str, hint: str) -> RidgelineError:
+        return RidgelineError(f"{self.describe_place(path)}: {problem}", hint=hint)
 
-    def _load(self, text: str) -> Any:
-        """Plain values; duplicate keys are refused, and lines remembered."""
+    def describe_place(self, path: KeyPath) -> str:
+        """`study.yaml, line 7`, or `the matrix, stages.quick` for a key of that."""
+        known = next((path[:n] for n in range(len(path), -1, -1) if path[:n] in self.lines), None)
+        keys = ".".join(path[:-1])
+        place = f", line {self.lines[known]}" if known is not None else f", {keys}" if keys else ""
+        return f"{self.source}{place}"
+
+    def build(self, node: Any, path: KeyPath, loader: Any) -> Any:
+        """Plain values of YAML; lines are remembered, and duplicate keys refused."""
         import yaml
 
-        try:
-            node = yaml.compose(text, Loader=yaml.SafeLoader)
-            if node is None:
-                raise self._error(1, "the file is empty", "start with `models: …`")
-            return self._build(node, yaml.SafeLoader(""))
-        except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
-            problem = getattr(error, "problem", None) or "this is not YAML"
-            line = mark.line + 1 if mark else 1
-            raise self._error(line, f"not valid YAML: {problem}", "check the line") from error
-        except RecursionError as error:
-            raise self._error(1, "lists within lists without end", "check the file") from error
-
-    def _build(self, node: Any, loader: Any) -> Any:
-        import yaml
-
-        line = node.start_mark.line + 1
         if isinstance(node, yaml.SequenceNode):
-            values = [self._build(one, loader) for one in node.value]
-            self.lines[id(values)] = line
-            return values
-        if isinstance(node, yaml.MappingNode):
-            mapping: dict[str, Any] = {}
-            self.lines[id(mapping)] = line
-            for key_node, value_node in node.value:
-                key, key_line = str(loader.construct_object(key_node)), key_node.start_mark.line + 1
-                if key in mapping:
-                    raise self._error(key_line, f"the key {key!r} stands twice", "join them")
-                mapping[key] = self._build(value_node, loader)
-                self.key_lines[id(mapping), key] = key_line
-            return mapping
-        return loader.construct_object(node)
+            return [self.build(one, path, loader) for one in node.value]
+        if not isinstance(node, yaml.MappingNode):
+            return loader.construct_object(node)
+        mapping: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = str(loader.construct_object(key_node))
+            self.lines[(*path, key)] = key_node.start_mark.line + 1
+            if key in mapping:
+                raise self.error((*path, key), f"the key {key!r} stands twice", "join them")
+            mapping[key] = self.build(value_node, (*path, key), loader)
+        return mapping
 
-    # ---------------------------------------------------------------- stages
-
-    def _read_stages(self, top: dict[str, Any]) -> tuple[Stage, ...]:
-        common = {key: value for key, value in top.items() if key not in TOP_KEYS}
-        line = self._line(top, "stages")
+    def read(self, top: Any, name: str, text: str) -> Matrix:
+        if not isinstance(top, dict) or not top:
+            problem = "this is no mapping of keys to values" if top else "the matrix is empty"
+            raise self.error((), problem, "start with `models: …`")
+        self._check_keys(top, (), (*TOP_KEYS, *_STAGE_READERS, *RULES, *DIMENSIONS))
+        name = str(top.get("name", name))
+        self._check_name(name, ("name",), "a sweep's")
         named = top.get("stages", {ONE_STAGE: {}})
         if not isinstance(named, dict) or not named:
-            raise self._error(
-                line,
-                "stages is no mapping of names to values",
-                "for example: stages: {quick: {batch_size: 8}, full: {}}",
-            )
-        stages = []
-        for name, own in named.items():
-            where = self._line(named, name) if "stages" in top else None
-            if not _NAME.fullmatch(name):
-                raise self._error(where, f"{name!r} cannot be a stage's name", "use letters")
-            own = own if own is not None else {}
-            if not isinstance(own, dict):
-                raise self._error(where, f"the stage {name} is no mapping", f"{name}: {{}}")
-            self._check_keys(own, (*STAGE_KEYS, *DIMENSIONS))
-            stages.append(self._read_stage(name, top, common, own, where))
-        return tuple(stages)
+            raise self.error(("stages",), "stages is no mapping of names to values",
+                             "for example: stages: {quick: {batch_size: 8}, full: {}}")  # fmt: skip
+        stages = tuple(self._read_stage(one, top, own or {}) for one, own in named.items())
+        return Matrix(name=name, stages=stages, slurm=self._read_slurm(top), text=text)
 
-    def _read_stage(
-        self,
-        name: str,
-        top: dict[str, Any],
-        common: dict[str, Any],
-        own: dict[str, Any],
-        where: int | None,
-    ) -> Stage:
-        def source(key: str) -> dict[str, Any]:
-            return own if key in own else top
-
-        merged = {**common, **own}
-        if "models" not in merged:
-            raise self._error(
-                where or 1, f"the stage {name} has no models", "add models: [resnet50]"
-            )
-        values = {key: self._read_values(source(key), key) for key in DIMENSIONS if key in merged}
-        stage = Stage(
-            name=name,
-            values=values,
-            include=self._read_rules(source("include"), "include"),
-            exclude=self._read_rules(source("exclude"), "exclude"),
-            what=self._read_what(source("what")),
-            repeats=self._read_repeats(source("repeats")),
-            timeout_s=self._read_timeout(source("timeout")),
-            promote=self._read_promote(source("promote")),
-            line=where,
-        )
-        count = stage.repeats
-        for several in values.values():
-            count *= len(several)
-        if count > LARGEST_MATRIX:
-            raise self._error(
-                where or 1,
-                f"the stage {name} has {count:,} cases",
-                f"at most {LARGEST_MATRIX:,} are possible: shorten its lists",
-            )
-        if next(stage.combinations(), None) is None:
-            raise self._error(where or 1, f"the stage {name} has no case left",
-                              "exclude leaves nothing: loosen it, or add values")  # fmt: skip
+    def _read_stage(self, name: str, top: dict[str, Any], own: Any) -> Stage:
+        place: KeyPath = ("stages", name)
+        self._check_name(name, place, "a stage's")
+        if not isinstance(own, dict):
+            raise self.error(place, f"the stage {name} is no mapping", f"{name}: {{}}")
+        self._check_keys(own, place, (*_STAGE_READERS, *RULES, *DIMENSIONS))
+        common = {key: value for key, value in top.items() if key not in TOP_KEYS}
+        values: dict[str, Values] = {}
+        more: dict[str, Any] = {}
+        for key, raw in {**common, **own}.items():
+            path = (*place, key) if key in own else (key,)
+            if key in DIMENSIONS:
+                values[key] = self._read_values(path, raw)
+            elif key in RULES:
+                more[key] = self._read_rules(path, raw)
+            else:
+                field_name = "timeout_s" if key == "timeout" else key
+                more[field_name] = self._convert(path, raw, _STAGE_READERS[key])
+        stage = Stage(name=name, values=values, place=self.describe_place(place), **more)
+        self._check_stage(stage, place)
         return stage
 
-    def _read_rules(
-        self, content: dict[str, Any], key: str
-    ) -> tuple[Mapping[str, tuple[Any, ...]], ...]:
+    def _check_stage(self, stage: Stage, place: KeyPath) -> None:
+        if "models" not in stage.values:
+            raise self.error(place, f"the stage {stage.name} has no models",
+                             "add models: [resnet50]")  # fmt: skip
+        count = stage.repeats * prod(len(several) for several in stage.values.values())
+        if count > LARGEST_MATRIX:
+            hint = f"at most {LARGEST_MATRIX:,} are possible: shorten its lists"
+            raise self.error(place, f"the stage {stage.name} has {count:,} cases", hint)
+        if next(stage.combinations(), None) is None:
+            raise self.error(place, f"the stage {stage.name} has no case left",
+                             "exclude leaves nothing: loosen it, or add values")  # fmt: skip
+
+    def _read_rules(self, path: KeyPath, raw: Any) -> tuple[dict[str, Values], ...]:
         """Entries of include or exclude: dimensions with one value or several."""
-        rules = content.get(key)
-        if rules is None:
-            return ()
-        line = self._line(content, key)
-        rules = [rules] if isinstance(rules, dict) else rules
+        rules = [raw] if isinstance(raw, dict) else raw or []
         if not isinstance(rules, list) or not all(isinstance(one, dict) for one in rules):
-            raise self._error(
-                line,
-                f"{key} is no list of combinations",
-                f"for example: {key}: [{{models: resnet50, precision: amp}}]",
-            )
+            hint = f"for example: {path[-1]}: [{{models: resnet50, precision: amp}}]"
+            raise self.error(path, f"{path[-1]} is no list of combinations", hint)
         for rule in rules:
-            self._check_keys(rule, DIMENSIONS)
-        return tuple({name: self._read_values(rule, name) for name in rule} for rule in rules)
+            self._check_keys(rule, path, DIMENSIONS)
+        return tuple({name: self._read_values((*path, name), several)
+                      for name, several in rule.items()} for rule in rules)  # fmt: skip
 
-    # ---------------------------------------------------------------- values
-
-    def _read_values(self, content: dict[str, Any], key: str) -> tuple[Any, ...]:
-        """One value or several of a dimension, each checked for its type."""
-        line, raw = self._line(content, key), content[key]
+    def _read_values(self, path: KeyPath, raw: Any) -> Values:
+        """One value or several of a dimension, each once."""
         several = raw if isinstance(raw, list) else [raw]
         if not several:
-            raise self._error(line, f"{key} has no value", "name at least one, or leave it out")
-        values: list[Any] = []
-        for one in several:
-            try:
-                values += _expand(key, one)
-            except ValueError as error:
-                raise self._error(line, f"{key}: {error}", _describe_values(key)) from error
-        if len(values) > LARGEST_MATRIX:
-            raise self._error(line, f"{key} has {len(values):,} values", "shorten the range")
-        return tuple(dict.fromkeys(values) if _are_hashable(values) else values)
-
-    def _read_what(self, content: dict[str, Any]) -> tuple[str, ...]:
-        if "what" not in content:
-            return ("run",)
-        line, raw = self._line(content, "what"), content["what"]
-        what = raw if isinstance(raw, list) else [raw]
-        wrong = [one for one in what if one not in WHAT]
-        if wrong or not what:
-            problem = f"what: {wrong[0]!r} is not known" if wrong else "what has no value"
-            raise self._error(line, problem, f"choose among {', '.join(WHAT)}")
-        return tuple(one for one in WHAT if one in what)
-
-    def _read_repeats(self, content: dict[str, Any]) -> int:
-        repeats = content.get("repeats", 1)
-        if not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 1:
-            line = self._line(content, "repeats")
-            raise self._error(line, f"repeats: {repeats!r} is not possible", "1 or more")
-        return repeats
-
-    def _read_timeout(self, content: dict[str, Any]) -> float | None:
-        if content.get("timeout") is None:
-            return None
-        found = _DURATION.fullmatch(str(content["timeout"]).strip())
-        if found is None or float(found[1]) <= 0:
-            line = self._line(content, "timeout")
-            raise self._error(line, f"timeout: {content['timeout']!r} is no duration",
-                              "seconds, or 90s, 15min, 2h")  # fmt: skip
-        return float(found[1]) * _SECONDS[found[2]]
-
-    def _read_promote(self, content: dict[str, Any]) -> float:
-        raw = content.get("promote", "no failures")
-        words = {"no failures": 1.0, "no_failures": 1.0, "always": 0.0}
-        if raw in words:
-            return words[raw]
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", str(raw))
-        if found and float(found[1]) <= 100:
-            return float(found[1]) / 100
-        raise self._error(self._line(content, "promote"), f"promote: {raw!r} is not known",
-                          "choose no failures, always, or a share such as 90%")  # fmt: skip
+            raise self.error(path, f"{path[-1]} has no value", "name at least one, or none at all")
+        values = [value for one in several
+                  for value in self._convert(path, one, partial(_expand, path[-1]))]  # fmt: skip
+        return tuple({repr(value): value for value in values}.values())
 
     def _read_slurm(self, top: dict[str, Any]) -> SlurmOptions:
-        raw = top.get("slurm") or {}
+        raw, kinds = top.get("slurm") or {}, typing.get_type_hints(SlurmOptions)
         if not isinstance(raw, dict):
-            raise self._error(
-                self._line(top, "slurm"),
-                "slurm is no mapping",
-                "for example: slurm: {partition: gpu, gpus: 1, time: 02:00:00}",
-            )
-        kinds = typing.get_type_hints(SlurmOptions)
-        self._check_keys(raw, tuple(kinds))
-        values: dict[str, Any] = {}
-        for key, value in raw.items():
-            line = self._line(raw, key)
-            if key == "setup":
-                lines = value if isinstance(value, list) else str(value).splitlines()
-                values[key] = tuple(str(one) for one in lines)
-            elif kinds[key] is str:
-                # YAML 1.1 reads 02:00:00 as a number in base 60
-                is_clock = key == "time" and isinstance(value, int) and not isinstance(value, bool)
-                values[key] = self._read_clock(line, value) if is_clock else str(value)
-            elif type(value) is not kinds[key] or (kinds[key] is int and value < 0):
-                word = {int: "a whole number", bool: "true or false"}[kinds[key]]
-                raise self._error(line, f"slurm.{key}: {value!r} is not possible", f"it is {word}")
-            else:
-                values[key] = value
-        return SlurmOptions(**values)
+            hint = "for example: slurm: {partition: gpu, gpus: 1, time: 02:00:00}"
+            raise self.error(("slurm",), "slurm is no mapping", hint)
+        self._check_keys(raw, ("slurm",), tuple(kinds))
+        return SlurmOptions(**{
+            key: self._convert(("slurm", key), value, partial(_read_slurm_value, key, kinds[key]))
+            for key, value in raw.items()
+        })  # fmt: skip
 
-    def _read_clock(self, line: int | None, value: int) -> str:
-        if value < 600:  # minutes, as sbatch takes them; 02:00:00 is at least 3600
-            return str(value)
-        hours, rest = divmod(value, 3600)
-        return f"{hours:02}:{rest // 60:02}:{rest % 60:02}"
+    def _convert(self, path: KeyPath, raw: Any, read: Callable[[Any], Any]) -> Any:
+        try:
+            return read(raw)
+        except ValueError as error:
+            raise self.error(path, f"{path[-1]}: {error}", _describe_values(path[-1])) from error
 
-    # ---------------------------------------------------------------- errors
-
-    def _check_keys(self, content: dict[str, Any], known: Sequence[str]) -> None:
+    def _check_keys(self, content: dict[str, Any], path: KeyPath, known: Sequence[str]) -> None:
         for key in content:
-            if key in known:
-                continue
-            close = difflib.get_close_matches(key, known, n=1)
-            guess = f"did you mean {close[0]}? " if close else ""
-            raise self._error(self._line(content, key), f"unknown key {key!r}",
-                              f"{guess}the keys here are {', '.join(known)}")  # fmt: skip
+            if key not in known:
+                close = difflib.get_close_matches(key, known, n=1)
+                guess = f"did you mean {close[0]}? " if close else ""
+                raise self.error((*path, key), f"unknown key {key!r}",
+                                 f"{guess}the keys here are {', '.join(known)}")  # fmt: skip
 
-    def _line(self, content: Mapping[str, Any], key: str) -> int | None:
-        return self.key_lines.get((id(content), key), self.lines.get(id(content)))
-
-    def _error(self, line: int | None, problem: str, hint: str) -> RidgelineError:
-        place = f"{self.file}, line {line}" if line else self.file
-        return RidgelineError(f"{place}: {problem}", hint=hint)
+    def _check_name(self, name: str, path: KeyPath, whose: str) -> None:
+        if not _NAME.fullmatch(name):
+            hint = "letters, digits, dots, dashes and underlines, at most 60, no dash or dot first"
+            raise self.error(path, f"{name!r} cannot be {whose} name", hint)
 
 
-# ---------------------------------------------------------------- values of a dimension
-
-
-def _are_hashable(values: Sequence[Any]) -> bool:
-    return not any(isinstance(value, dict) for value in values)
+# ---------------------------------------------------------------- values (else a ValueError)
 
 
 def _expand(key: str, raw: Any) -> list[Any]:
     """One entry of a list: a value, or a range of whole numbers with both ends."""
-    read = _READERS.get(key)
-    if read is None:
-        read = _settings_reader(key)
-    if isinstance(raw, str) and key in RANGED:
-        found = _RANGE.fullmatch(raw.strip())
-        if found:
-            first, last, step = int(found[1]), int(found[2]), int(found[3] or 1)
-            if step < 1 or last < first:
-                raise ValueError(f"the range {raw!r} has no number in it")
-            if (last - first) // step >= LARGEST_MATRIX:
-                raise ValueError(f"the range {raw!r} is too long")
-            return [read(one) for one in range(first, last + 1, step)]
-    return [read(raw)]
+    read = _READERS.get(key) or partial(_read_setting, key)
+    found = _RANGE.fullmatch(raw.strip()) if isinstance(raw, str) and key in RANGED else None
+    if found is None:
+        return [read(raw)]
+    numbers = range(int(found[1]), int(found[2]) + 1, int(found[3] or 1))
+    if not 0 < len(numbers) <= LARGEST_MATRIX:
+        raise ValueError(f"the range {raw!r} has {len(numbers):,} numbers")
+    return [read(one) for one in numbers]
 
 
 def _read_text(raw: Any) -> str:
@@ -456,39 +342,66 @@ def _read_config(raw: Any) -> dict[str, Any]:
     return raw
 
 
+def _read_setting(key: str, raw: Any) -> Any:
+    """A field of `Settings` by its type; its range is checked when the case is made."""
+    kind = typing.get_type_hints(Settings)[key]
+    kinds = typing.get_args(kind) or (kind,)
+    if key == "compile" and isinstance(raw, bool):  # `compile: [false, true]`, as --compile
+        return "default" if raw else None
+    if type(raw) is int and float in kinds:
+        return float(raw)
+    if type(raw) not in kinds:
+        words = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+        raise ValueError(f"{raw!r} is not {' or '.join(words[k] for k in kinds if k in words)}")
+    return raw
+
+
+def _read_what(raw: Any) -> tuple[str, ...]:
+    what = raw if isinstance(raw, list) else [raw]
+    unknown = [one for one in what if one not in WHAT]
+    if unknown or not what:
+        raise ValueError(f"{unknown[0]!r} is not known" if unknown else "there is no value")
+    return tuple(one for one in WHAT if one in what)
+
+
+def _read_duration(raw: Any) -> float | None:
+    found = _DURATION.fullmatch("" if raw is None else str(raw).strip())
+    if raw is not None and (found is None or float(found[1]) <= 0):
+        raise ValueError(f"{raw!r} is no duration")
+    return float(found[1]) * _SECONDS[found[2]] if found else None
+
+
+def _read_share(raw: Any) -> float:
+    words = {"no failures": "100%", "no_failures": "100%", "always": "0%"}
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", words.get(str(raw), str(raw)))
+    if found is None or float(found[1]) > 100:
+        raise ValueError(f"{raw!r} is not known")
+    return float(found[1]) / 100
+
+
+def _read_slurm_value(key: str, kind: Any, raw: Any) -> Any:
+    if key == "setup":
+        return tuple(str(one) for one in (raw if isinstance(raw, list) else str(raw).splitlines()))
+    if key == "time" and type(raw) is int and raw >= 600:
+        # YAML 1.1 reads 02:00:00 as a number in base 60; a smaller one is minutes
+        return f"{raw // 3600:02}:{raw % 3600 // 60:02}:{raw % 60:02}"
+    if kind is str:
+        return str(raw)
+    if type(raw) is not kind or raw < 0:
+        word = {int: "a whole number", bool: "true or false"}[kind]
+        raise ValueError(f"{raw!r} is not possible: it is {word}")
+    return raw
+
+
 RANGED = ("batch_size", "input_size", "seq_len", "workers", "grad_accum_steps", "seed")
+RULES = ("include", "exclude")
 _READERS: dict[str, Callable[[Any], Any]] = {
     "models": _read_text, "batch_size": _read_count, "input_size": _read_size,
     "seq_len": _read_count, "mode": _read_mode, "config": _read_config, "gpu": _read_text,
 }  # fmt: skip
-
-
-def _settings_reader(key: str) -> Callable[[Any], Any]:
-    """Reads a field of `Settings` by its type; its range is checked when the case is made."""
-    kind = typing.get_type_hints(Settings)[key]
-    kinds = typing.get_args(kind) or (kind,)
-
-    def read(raw: Any) -> Any:
-        if raw is None and type(None) in kinds:
-            return None
-        if isinstance(raw, bool):
-            if bool not in kinds:
-                if key == "compile":  # `compile: [false, true]`, as the option --compile
-                    return "default" if raw else None
-                raise ValueError(f"{raw!r} is not {_describe_kind(kinds)}")
-            return raw
-        if isinstance(raw, int) and float in kinds:
-            return float(raw)
-        if not isinstance(raw, SIMPLE) or type(raw) not in kinds:
-            raise ValueError(f"{raw!r} is not {_describe_kind(kinds)}")
-        return raw
-
-    return read
-
-
-def _describe_kind(kinds: Sequence[Any]) -> str:
-    words = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
-    return " or ".join(words[kind] for kind in kinds if kind in words)
+_STAGE_READERS: dict[str, Callable[[Any], Any]] = {
+    "repeats": _read_count, "what": _read_what, "timeout": _read_duration, "promote": _read_share,
+}  # fmt: skip
 
 
 def _describe_values(key: str) -> str:
@@ -497,9 +410,12 @@ def _describe_values(key: str) -> str:
         "input_size": "[224, 320], 224:512:32 (from, to, step) or 224x320 (height, width)",
         "seq_len": "[128, 512]", "mode": "[infer, train]", "precision": "[fp32, amp]",
         "config": "{hidden_size: 256}", "gpu": "[l40s, h100]", "compile": "[false, default]",
+        "what": f"any of {', '.join(WHAT)}", "repeats": "1 or more",
+        "timeout": "seconds, or 90s, 15min, 2h",
+        "promote": "no failures, always, or a share such as 90%",
     }  # fmt: skip
-    return (
-        f"for example: {key}: {examples[key]}"
-        if key in examples
-        else f"see `ridgeline run --help` for --{key.replace('_', '-')}"
-    )
+    if key in examples:
+        return f"for example: {key}: {examples[key]}"
+    if key in DIMENSIONS:
+        return f"see `ridgeline run --help` for --{key.replace('_', '-')}"
+    return "docs/sweep.md has a table of these keys"

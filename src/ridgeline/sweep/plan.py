@@ -15,12 +15,15 @@ from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
-from ridgeline.settings import DEFAULT_BATCH, Settings
+from ridgeline.report.configurations import word
+from ridgeline.settings import DEFAULT_BATCH, MEASURING, Settings
 from ridgeline.sweep.matrix import OF_WHAT, WHAT, Stage
 from ridgeline.workloads.sources import file_digest, workload_spec
 
 ID_LENGTH = 12  # hexadecimal digits: two of a million cases are the same once in 600 sweeps
 RANGES = ("batch_size", "input_size", "seq_len")  # dimensions with an order, and ends
+SHOWN = ("model", "batch_size", "input_size", "seq_len", "mode", "precision")  # of a name, first
+UNNAMED = ("backend", "config", "digest", "what", *MEASURING)
 SETTINGS = {part.name: part.default for part in fields(Settings)}
 
 
@@ -63,10 +66,12 @@ class SweepCase:
 
     @property
     def name(self) -> str:
-        spec = self.spec
-        size = f", {'x'.join(map(str, spec.input_size))}" if spec.input_size else ""
-        tokens = f", {spec.seq_len} tokens" if spec.seq_len else ""
-        return f"{spec.model}, batch {spec.batch_size}{size}{tokens}, {self.settings.precision}"
+        """`resnet50, batch 8, input 224, train, amp, channels last`."""
+        known = {"precision": self.settings.precision} | self.definition
+        size = {"input_size": "x".join(map(str, self.spec.input_size or ())) or None}
+        shown = {name: known.get(name) for name in SHOWN} | {**known, **size}
+        return ", ".join(filter(None, (word(name, value) for name, value in shown.items()
+                                       if name not in UNNAMED)))  # fmt: skip
 
 
 def plan_stage(stage: Stage) -> list[SweepCase]:
@@ -102,8 +107,8 @@ def make_case(stage: Stage, values: Mapping[str, Any], *, repeat: int = 1) -> Sw
     except RidgelineError as error:
         shown = ", ".join(f"{name}: {value}" for name, value in values.items())
         raise RidgelineError(
-            f"the stage {stage.name} has a combination that is not possible ({shown}):"
-            f" {error.problem}",
+            f"{stage.place}: the stage {stage.name} has a combination that is not possible"
+            f" ({shown}): {error.problem}",
             hint=f"{error.hint}; leave it out with `exclude`",
         ) from error
     return SweepCase(spec=spec, settings=settings, what=what, repeat=repeat, gpu=gpu,

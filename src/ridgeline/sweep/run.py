@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib import resources
 from pathlib import Path
@@ -18,6 +18,8 @@ from typing import Any
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.worker import MeasuredCase, measure_task
 from ridgeline.pipeline.cases import NoProgress, ProgressListener
+from ridgeline.report.text import counted
+from ridgeline.settings import one_of
 from ridgeline.store import ResultsFolder, atomic_write_text
 from ridgeline.sweep.ledger import CaseRecord, Ledger, slurm_task
 from ridgeline.sweep.matrix import Matrix, Stage, matrix_from_dict, parse_matrix, read_matrix
@@ -32,13 +34,15 @@ from ridgeline.sweep.slurm import (
     read_jobs,
     write_job,
 )
-from ridgeline.sweep.status import Expectation, StageStatus, summarise
+from ridgeline.sweep.status import StageStatus, read_stages
+from ridgeline.sweep.tables import write_tables
 
 EXECUTORS = ("local", "slurm")
-LOOK_S = 0.5  # how often a sweep of several processes looks how far they are
 ENDING_S = 20.0  # for a process to end the case that it is at
+NOT_BACK = "the job could not be put back into the queue; start the sweep again"
 TASK_ID = "$SLURM_ARRAY_TASK_ID"
 OnMessage = Callable[[str], None]
+OnRecord = Callable[[SweepCase, CaseRecord], None]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,6 +53,7 @@ class Sweep:
     results: ResultsFolder
     ledger: Ledger = field(init=False)
     plans: dict[str, list[SweepCase]] = field(init=False)
+    stopped: str = ""  # why a later stage was not begun
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.results, self.matrix.name)
@@ -60,13 +65,10 @@ class Sweep:
         self.ledger.write_plan(self.matrix, self.plans)
         self.ledger.adopt([case for cases in self.plans.values() for case in cases])
 
-    def status(self) -> list[StageStatus]:
-        records, running = self.ledger.records(), self.ledger.running()
-        expectation = Expectation()
-        for cases in self.plans.values():
-            expectation.learn(cases, records)
-        return [summarise(self.matrix.name, name, cases, records, running, expectation)
-                for name, cases in self.plans.items()]  # fmt: skip
+    def status(self, *, with_stored: bool = False) -> list[StageStatus]:
+        """How far each stage is; `with_stored` runs and counts, the time to go is told by them."""
+        index = self.results.index() if with_stored else None
+        return read_stages(self.ledger, self.plans, index=index)
 
     def open_cases(self, stage: str) -> list[SweepCase]:
         records = self.ledger.records()
@@ -75,6 +77,37 @@ class Sweep:
     def stages_from(self, name: str | None) -> list[Stage]:
         """The stages to run: one by its name, or all."""
         return [self.matrix.stage(name)] if name else list(self.matrix.stages)
+
+    def open_stages(self, name: str | None = None) -> Iterator[Stage]:
+        """The stages with open cases, each when those before it allow; or one by its name."""
+        self.stopped = ""
+        stages = self.stages_from(name)
+        for stage in stages:
+            if self.open_cases(stage.name):
+                yield stage
+            status = next(one for one in self.status() if one.stage == stage.name)
+            if stage is not stages[-1] and not status.may_promote(stage):
+                self.stopped = describe_stop(stage, status)
+                return
+
+    def retry_failed(self, stage: str | None = None) -> int:
+        """Have failed cases tried again; how many."""
+        plans = [self.plans[one.name] for one in self.stages_from(stage)]
+        return self.ledger.forget_failures(case.case_id for plan in plans for case in plan)
+
+    def write_tables(self) -> list[Path]:
+        """Write what is done so far as tables."""
+        return write_tables(self.ledger, self.plans)
+
+
+def describe_stop(stage: Stage, status: StageStatus) -> str:
+    """Why the stage after this one does not start."""
+    if not status.is_finished:
+        return f"{status.pending + status.running} cases of the stage {stage.name} are not finished"
+    return (
+        f"{status.failed} of {status.total} cases of the stage {stage.name} failed, and the next"
+        f" stage starts when {stage.promote:.0%} succeed (promote)"
+    )
 
 
 def open_sweep(source: str | Path | Mapping[str, Any], results: ResultsFolder) -> Sweep:
@@ -96,6 +129,22 @@ def open_sweep(source: str | Path | Mapping[str, Any], results: ResultsFolder) -
         f"there is no sweep {text!r} in {results.path}, and no ready matrix of that name",
         hint=f"name a YAML file, or one of {', '.join(list_ready())}",
     )
+
+
+def run_sweep(
+    sweep: Sweep, *, stage: str | None, executor: str, parallel: int, retry_failed: bool
+) -> list[StageStatus]:
+    """Run a sweep here to its end, or submit it; with its tables. How far it is then."""
+    one_of("executor", executor, EXECUTORS)
+    sweep.save()
+    if retry_failed:
+        sweep.retry_failed(stage)
+    if executor == "slurm":
+        SlurmRun(sweep=sweep).run(stage)
+    else:
+        LocalRun(sweep=sweep, parallel=parallel).run(stage)
+        sweep.write_tables()
+    return sweep.status()
 
 
 # ---------------------------------------------------------------- ready matrices
@@ -130,34 +179,29 @@ def copy_ready(name: str, folder: Path) -> Path:
 
 @dataclass(slots=True, kw_only=True)
 class LocalRun:
-    """Runs stages on this machine; `stopped` says why a later stage was not begun."""
+    """Runs stages on this machine."""
 
     sweep: Sweep
     parallel: int = 1
     progress: ProgressListener = field(default_factory=NoProgress)
-    on_record: Callable[[SweepCase, CaseRecord], None] = lambda case, record: None
+    on_record: OnRecord = lambda case, record: None
     work: Callable[..., MeasuredCase] = measure_task
     in_process: bool = False
-    stopped: str = ""
+    stdout: int | None = subprocess.DEVNULL  # of parallel processes; None: where ours goes
 
     def run(self, stage_name: str | None = None) -> None:
-        for stage in self.sweep.stages_from(stage_name):
+        for stage in self.sweep.open_stages(stage_name):
             self._run_stage(stage)
-            status = next(s for s in self.sweep.status() if s.stage == stage.name)
-            is_last = stage.name == self.sweep.matrix.stages[-1].name
-            if not status.may_promote(stage) and stage_name is None and not is_last:
-                self.stopped = describe_stop(stage, status)
-                return
 
     def _run_stage(self, stage: Stage) -> None:
         cases = self.sweep.open_cases(stage.name)
-        if not cases:
-            return
+        if any(case.gpu for case in cases):
+            raise RidgelineError("the sweep names kinds of GPU, and only Slurm chooses among them",
+                                 hint="leave `gpu` out, or use --executor slurm")  # fmt: skip
         shards = split_into_shards(cases, self.parallel) if self.parallel > 1 else [cases]
         if len(shards) > 1:
-            self._run_processes(stage, len(shards), cases)
+            self._run_processes(stage, len(shards))
             return
-        _check_gpu_kind(cases)
         with ended_by_signals():
             Shard(
                 ledger=self.sweep.ledger, stage=stage.name, progress=self.progress,
@@ -165,33 +209,18 @@ class LocalRun:
                 in_process=self.in_process,
             ).run(cases)  # fmt: skip
 
-    def _run_processes(self, stage: Stage, count: int, cases: Sequence[SweepCase]) -> None:
+    def _run_processes(self, stage: Stage, count: int) -> None:
         """A process for each shard, each with a GPU of its own where there are several."""
         processes: list[subprocess.Popen[bytes]] = []
         try:
             for number in range(count):
                 command = shard_command(self.sweep, stage.name, str(number), count)
                 environment = {**os.environ, **choose_gpu(number)}
-                processes.append(
-                    subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
-                )
-            self._watch(processes, cases)
+                processes.append(subprocess.Popen(command, env=environment, stdout=self.stdout))
+            for process in processes:
+                process.wait()
         finally:
             _end(processes)
-
-    def _watch(self, processes: list[subprocess.Popen[bytes]], cases: Sequence[SweepCase]) -> None:
-        waiting = {case.case_id: case for case in cases}
-        while True:
-            is_over = all(process.poll() is not None for process in processes)
-            for case_id in list(waiting):
-                record = self.sweep.ledger.read_record(case_id)
-                if record is not None:
-                    case = waiting.pop(case_id)
-                    self.progress.start(case.name)
-                    self.on_record(case, record)
-            if is_over:
-                return
-            time.sleep(LOOK_S)
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
@@ -220,68 +249,43 @@ def _list_gpu_uuids() -> list[str]:
     return [gpu.uuid for gpu in read_gpus(nvml) if gpu.uuid] if nvml else []
 
 
+def ridgeline_command(sweep: Sweep) -> list[str]:
+    """The command that goes on with a sweep, on any machine that sees its folder."""
+    folder = str(sweep.results.path.resolve())
+    return [sys.executable, "-m", "ridgeline", "sweep", sweep.matrix.name, "--results", folder]
+
+
 def shard_command(sweep: Sweep, stage: str, number: str, count: int) -> list[str]:
     """The command that runs one shard of a stage."""
-    return [
-        sys.executable, "-m", "ridgeline", "sweep", sweep.matrix.name, "--stage", stage,
-        "--shard", number, "--shards", str(count),
-        "--results", str(sweep.results.path.resolve()), "--quiet",
-    ]  # fmt: skip
+    shard = ["--stage", stage, "--shard", number, "--shards", str(count)]
+    return [*ridgeline_command(sweep), *shard]
 
 
-def run_shard(sweep: Sweep, stage: str, number: int, count: int, on_message: OnMessage) -> Shard:
+def run_shard(
+    sweep: Sweep,
+    stage: str,
+    number: int,
+    count: int,
+    *,
+    on_message: OnMessage,
+    on_record: OnRecord,
+) -> Shard:
     """One of `count` shards of a stage. In a job of Slurm whose time ends, it is put back."""
     shards = split_into_shards(sweep.plans[stage], count)
     if not 0 <= number < len(shards):
         raise RidgelineError(
             f"the stage {stage} has no shard {number}", hint=f"it has {len(shards)}"
         )
-    shard = Shard(ledger=sweep.ledger, stage=stage)
+    shard = Shard(ledger=sweep.ledger, stage=stage, on_record=on_record)
     with ended_by_signals():
         try:
             shard.run(shards[number])
         except KeyboardInterrupt:
             if Interrupt.reason == JOB_TIME_ENDS:
-                on_message(put_back(sweep.ledger) or "put back into the queue")
+                is_back = Slurm().requeue(slurm_task(os.environ))
+                on_message("put back into the queue" if is_back else NOT_BACK)
             raise
     return shard
-
-
-def put_back(ledger: Ledger) -> str:
-    """Have this job of Slurm start again; what to tell if that is not possible."""
-    task = slurm_task(os.environ)
-    script = {job.job_id: job.script for job in read_jobs(ledger)}.get(task.partition("_")[0], "")
-    if not task or Slurm().requeue(task, script):
-        return ""
-    return f"job {task} could not be put back into the queue; start the sweep again"
-
-
-def _check_gpu_kind(cases: Sequence[SweepCase]) -> None:
-    """A kind of GPU is chosen by Slurm; here it has to be the one that is there."""
-    kinds = {case.gpu for case in cases} - {""}
-    if not kinds:
-        return
-    from ridgeline.sensors.nvidia import load_nvml, read_gpus
-
-    nvml = load_nvml()
-    names = [gpu.name for gpu in read_gpus(nvml)] if nvml else []
-    absent = sorted(kind for kind in kinds if not any(kind.lower() in n.lower() for n in names))
-    if absent:
-        raise RidgelineError(
-            f"the sweep wants GPUs of the kind {', '.join(absent)}, and here is"
-            f" {', '.join(names) or 'no GPU'}",
-            hint="leave `gpu` out, or use --executor slurm",
-        )
-
-
-def describe_stop(stage: Stage, status: StageStatus) -> str:
-    """Why the stage after this one does not start."""
-    if not status.is_finished:
-        return f"{status.pending + status.running} cases of the stage {stage.name} are not finished"
-    return (
-        f"{status.failed} of {status.total} cases of the stage {stage.name} failed, and the next"
-        f" stage starts when {stage.promote:.0%} succeed (promote)"
-    )
 
 
 # ---------------------------------------------------------------- on Slurm
@@ -295,33 +299,29 @@ class SlurmRun:
     slurm: Slurm = field(default_factory=Slurm)
     on_message: OnMessage = lambda text: None
     submitted: list[Job] = field(default_factory=list)
-    stopped: str = ""
 
     def run(self, stage_name: str | None = None) -> None:
         self.slurm.check()
         self.slurm.check_options(self.sweep.matrix.slurm)
-        for stage in self.sweep.stages_from(stage_name):
-            status = next(s for s in self.sweep.status() if s.stage == stage.name)
-            if not status.is_finished:
-                self._submit_stage(stage, follow=stage_name is None)
-                return
-            is_last = stage.name == self.sweep.matrix.stages[-1].name
-            if not status.may_promote(stage) and stage_name is None and not is_last:
-                self.stopped = describe_stop(stage, status)
-                return
+        stage = next(self.sweep.open_stages(stage_name), None)
+        if stage is None:
+            return
+        self._submit_stage(stage)
+        is_last = stage.name == self.sweep.matrix.stages[-1].name
+        if self.submitted and stage_name is None and not is_last:
+            self._submit_follower(stage)
 
-    def _submit_stage(self, stage: Stage, *, follow: bool) -> None:
+    def _submit_stage(self, stage: Stage) -> None:
         """An array for each kind of GPU and each part that MaxArraySize allows."""
         busy = self._find_busy_shards(stage)
         if busy is None:
-            self.stopped = "squeue does not answer, so nothing was submitted; try again later"
+            self.sweep.stopped = "squeue does not answer, so nothing was submitted; try again later"
             return
-        self.sweep.ledger.forget_attempts(c.case_id for c in self.sweep.plans[stage.name])
         for numbers, gpu, offset in self._list_arrays(stage, busy):
-            script = self.write_script(stage, numbers, gpu, offset)
-            job_id = self.slurm.submit(script)
+            name = "-".join(filter(None, (stage.name, gpu, str(offset) if offset else "")))
+            script = self._write_script(name, self.script(stage, numbers, gpu, offset))
             job = Job(
-                job_id=job_id,
+                job_id=self.slurm.submit(script),
                 stage=stage.name,
                 shards=tuple(numbers),
                 offset=offset,
@@ -330,9 +330,6 @@ class SlurmRun:
             )
             write_job(self.sweep.ledger, job)
             self.submitted.append(job)
-        is_last = stage.name == self.sweep.matrix.stages[-1].name
-        if follow and self.submitted and not is_last:
-            self._submit_follower(stage)
 
     def _find_busy_shards(self, stage: Stage) -> set[int] | None:
         """Shards of this stage that jobs wait for or work on already."""
@@ -340,12 +337,8 @@ class SlurmRun:
         if queue is None:
             return None
         jobs = {job.job_id: job for job in read_jobs(self.sweep.ledger) if job.stage == stage.name}
-        busy = set()
-        for task in queue:
-            job = jobs.get(task.job_id)
-            if job is not None and task.task.isdecimal():
-                busy.add(job.offset + int(task.task))
-        return busy
+        return {jobs[task.job_id].offset + int(task.task) for task in queue
+                if task.job_id in jobs and task.task.isdecimal()}  # fmt: skip
 
     def shards(self, stage: Stage) -> list[list[SweepCase]]:
         return split_into_shards(self.sweep.plans[stage.name], self.sweep.matrix.slurm.array_size)
@@ -361,58 +354,54 @@ class SlurmRun:
                 arrays.setdefault(key, []).append(number)
         return [(numbers, gpu, offset) for (gpu, offset), numbers in arrays.items()]
 
-    def write_script(self, stage: Stage, numbers: Sequence[int], gpu: str, offset: int) -> Path:
-        """Write the job script of an array, and return its path."""
-        text = self.script(stage, numbers, gpu, offset)
-        name = "-".join(part for part in (stage.name, gpu, str(offset) if offset else "") if part)
-        path = (self.sweep.ledger.path / "jobs" / f"{name}.sh").resolve()
-        atomic_write_text(path, text)
-        return path
-
     def script(self, stage: Stage, numbers: Sequence[int], gpu: str = "", offset: int = 0) -> str:
-        count = len(self.shards(stage))
+        """The job script of an array."""
+        shards = self.shards(stage)
         task = f"$(({offset} + SLURM_ARRAY_TASK_ID))" if offset else TASK_ID
-        cases = sum(len(self.shards(stage)[number]) for number in numbers)
+        cases = sum(len(shards[number]) for number in numbers)
         return make_script(
             name=job_name(self.sweep.matrix.name, stage.name),
             tasks=format_tasks(number - offset for number in numbers),
-            command=shard_command(self.sweep, stage.name, task, count),
+            command=shard_command(self.sweep, stage.name, task, len(shards)),
             options=self.sweep.matrix.slurm,
-            output=(self.sweep.ledger.path / "jobs").resolve(),
+            output=self._jobs_folder,
             about=f"ridgeline: stage {stage.name} of the sweep {self.sweep.matrix.name},"
-            f" {cases} cases in {len(numbers)} shards",
+            f" {counted(cases, 'case')} in {counted(len(numbers), 'shard')}",
             gpu=gpu,
         )
 
-    def _submit_follower(self, stage: Stage) -> None:
-        """A job that looks, when this stage has ended, whether the next may start."""
-        from dataclasses import replace
+    @property
+    def _jobs_folder(self) -> Path:
+        return (self.sweep.ledger.path / "jobs").resolve()
 
-        options = self.sweep.matrix.slurm
-        small = replace(options, gpus="", gres="", constraint="", exclusive=False, cpus=1, mem="",
-                        time="10", array_size=0)  # fmt: skip
-        name = f"{job_name(self.sweep.matrix.name, stage.name)}-next"
-        command = [
-            sys.executable,
-            "-m",
-            "ridgeline",
-            "sweep",
-            self.sweep.matrix.name,
-            "--executor",
-            "slurm",
-            "--results",
-            str(self.sweep.results.path.resolve()),
-        ]
-        after = ":".join(job.job_id for job in self.submitted)
-        text = make_script(
-            name=name, tasks="", command=command, options=small,
-            output=(self.sweep.ledger.path / "jobs").resolve(), dependency=f"afterany:{after}",
-            about=f"ridgeline: starts the stage after {stage.name}, if its rule is met",
-        )  # fmt: skip
-        path = (self.sweep.ledger.path / "jobs" / f"{stage.name}-next.sh").resolve()
+    def _write_script(self, name: str, text: str) -> Path:
+        path = self._jobs_folder / f"{name}.sh"
         atomic_write_text(path, text)
-        job_id = self.slurm.submit(path)
-        self.on_message(f"job {job_id} starts the next stage when these have ended")
+        return path
+
+    def _submit_follower(self, stage: Stage) -> None:
+        """A job that looks, when this stage has ended, whether the next may start.
+
+        It needs no GPU; where a partition refuses jobs without one, it takes what the cases take.
+        """
+        options = self.sweep.matrix.slurm
+        small = replace(options, gpus="", gres="", constraint="", exclusive=False, cpus=1, mem="")
+        for chosen in (small, options):
+            text = make_script(
+                name=f"{job_name(self.sweep.matrix.name, stage.name)}-next",
+                tasks="",
+                command=[*ridgeline_command(self.sweep), "--executor", "slurm"],
+                options=replace(chosen, time="10"),
+                output=self._jobs_folder,
+                dependency=f"afterany:{':'.join(job.job_id for job in self.submitted)}",
+                about=f"ridgeline: starts the stage after {stage.name}, if its rule is met",
+            )
+            path = self._write_script(f"{stage.name}-next", text)
+            with suppress(RidgelineError):
+                job_id = self.slurm.submit(path)
+                self.on_message(f"job {job_id} starts the next stage when these have ended")
+                return
+        self.on_message(f"the next stage has to be started by hand: Slurm refuses {path}")
 
 
 def cancel(sweep: Sweep, slurm: Slurm | None = None) -> int:
@@ -424,8 +413,6 @@ def cancel(sweep: Sweep, slurm: Slurm | None = None) -> int:
                  for stage in sweep.matrix.stages for end in ("-next", "")]  # fmt: skip
         for name in names:  # the job that would start the next stage first
             slurm.run(("scancel", "--name", name))
-    import socket
-
     for holder in running.values():
         if holder.host == socket.gethostname() and not holder.job:
             with suppress(ProcessLookupError, PermissionError):

@@ -13,27 +13,30 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from ridgeline.errors import RidgelineError
+from ridgeline.machine.passport import Passports
 from ridgeline.measure.isolation import Failure, run_isolated
 from ridgeline.measure.worker import MeasuredCase, measure_task
 from ridgeline.pipeline.cases import Case, CaseRunner, Executor, NoProgress, ProgressListener
+from ridgeline.pipeline.machine import drift_task
 from ridgeline.records import CountRequest
-from ridgeline.store import MeasuredRun, ResultsFolder, atomic_write_text, to_json
+from ridgeline.store import MeasuredRun, ResultsFolder
 from ridgeline.sweep.ledger import (
     BROKEN,
     DONE,
-    MOST_ATTEMPTS,
     NOT_SUPPORTED,
     OUT_OF_MEMORY,
     TIMED_OUT,
     CaseRecord,
+    Lease,
     Ledger,
+    ShardRecord,
     find_completed,
     slurm_task,
     stored_runs,
@@ -41,28 +44,12 @@ from ridgeline.sweep.ledger import (
 from ridgeline.sweep.plan import SweepCase
 
 JOB_TIME_ENDS = "the job's time is nearly over"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardRecord:
-    """What a shard ran on: results of unlike devices are never compared as if they were alike."""
-
-    name: str
-    host: str
-    job: str = ""
-    stage: str = ""
-    cpu: str = ""
-    gpus: tuple[str, ...] = ()
-    gpu_uuids: tuple[str, ...] = ()
-    max_clocks_hz: tuple[float, ...] = ()
-    drivers: tuple[str, ...] = ()
-    is_exclusive: bool | None = None  # None: not known, as outside of Slurm
-    started: str = ""
+MOST_STARTS = 3  # of a job that is put back, and in which no case ended the last time
 
 
 @dataclass(slots=True, kw_only=True)
 class Shard:
-    """Runs cases; `failed` and `done` count what came of those that it ran itself."""
+    """Runs cases; `ended` and `failed` count those that it ran itself."""
 
     ledger: Ledger
     stage: str
@@ -71,43 +58,52 @@ class Shard:
     on_record: Callable[[SweepCase, CaseRecord], None] = lambda case, record: None
     work: Callable[..., MeasuredCase] = measure_task
     in_process: bool = False
-    done: int = 0
+    ended: int = 0
     failed: int = 0
-    waiting: list[SweepCase] = field(default_factory=list)  # that other shards work on
 
     def run(self, cases: Sequence[SweepCase]) -> None:
         """Run what is neither finished nor claimed by another shard."""
         self.name = self.name or _make_name()
-        self._write_record()
         known = self.ledger.records()
-        for case in cases:
-            if case.case_id in known:
-                continue
+        mine = [case for case in cases if case.case_id not in known]
+        if mine:
+            record = describe_shard(self.name, self.stage)
+            self.ledger.record_shard(replace(record, **self._check_drift(mine[0])))
+        for case in mine:
             self.progress.start(case.name)
             lease = self.ledger.claim(case.case_id)
-            if lease is None:
-                if self.ledger.read_record(case.case_id) is None:
-                    self.waiting.append(case)
-                continue
-            with lease:
-                record = self._run_case(case)
-                if lease.is_ours():  # else another shard has begun it again, and will tell
-                    self.ledger.record(record)
-            self._count(case, record)
+            if lease is not None:
+                self._run_claimed(case, lease)
 
-    def _count(self, case: SweepCase, record: CaseRecord) -> None:
-        self.done += record.is_done
+    def _run_claimed(self, case: SweepCase, lease: Lease) -> None:
+        with lease:
+            record = self._run_case(case)
+            if lease.is_ours():  # else another shard has begun it again, and will tell
+                self.ledger.record(record)
+        self.ended += 1
         self.failed += not record.is_done
         self.on_record(case, record)
 
+    def _check_drift(self, case: SweepCase) -> dict[str, Any]:
+        """Whether the machine is as fast as its passport says; a second, where there is one."""
+        folder, settings = self.ledger.results.path, case.settings
+        if not Passports(folder).names():
+            return {}
+        outcome = run_isolated(drift_task, (folder, settings.backend, settings.device))
+        if outcome.answer is None:  # also where torch is not there
+            return {}
+        text, has_drifted = outcome.answer
+        return {"drift": text, "has_drifted": has_drifted}
+
     def _run_case(self, case: SweepCase) -> CaseRecord:
-        start_s = monotonic()
+        start_s, results = monotonic(), self.ledger.results
+        stored = find_completed(results, stored_runs(results, [case.case_id]).get(case.case_id, []))
         try:
-            run_ids, failure = self._do_parts(case)
+            run_ids, failure = self._do_parts(case, stored)
         except RidgelineError as error:  # an input that is wrong
             run_ids, failure = [], Failure(reason=error.problem, hint=error.hint, is_input=True)
         except KeyboardInterrupt:
-            self._note_attempt(case)
+            self._record_endless(case)
             raise
         return CaseRecord(
             case_id=case.case_id,
@@ -115,16 +111,18 @@ class Shard:
             reason=failure.reason if failure else "",
             hint=failure.hint if failure else "",
             run_ids=tuple(run_ids),
-            time_s=monotonic() - start_s,
+            time_s=None if stored else monotonic() - start_s,
             shard=self.name,
             ended=datetime.now().astimezone().isoformat(timespec="seconds"),
         )
 
-    def _do_parts(self, case: SweepCase) -> tuple[list[str], Failure | None]:
+    def _do_parts(
+        self, case: SweepCase, stored: MeasuredRun | None
+    ) -> tuple[list[str], Failure | None]:
         """The parts of a case, each unless it is stored already."""
         if "run" not in case.what and not set(case.what) & {"layers", "energy"}:
             return self._count_alone(case)
-        run, failure = self._find_or_measure(case)
+        run, failure = (stored, None) if stored else self._measure(case)
         if run is None:
             return [], failure
         run_ids = [run.run_id]
@@ -134,15 +132,11 @@ class Shard:
             failure = self._count_run(run) or failure
         return run_ids, failure
 
-    def _find_or_measure(self, case: SweepCase) -> tuple[MeasuredRun | None, Failure | None]:
-        results = self.ledger.results
-        names = stored_runs(results, [case.case_id]).get(case.case_id, [])
-        if stored := find_completed(results, names):
-            return results.read_run(stored), None
+    def _measure(self, case: SweepCase) -> tuple[MeasuredRun | None, Failure | None]:
         failures: list[Failure] = []
 
         runner = CaseRunner(
-            results=results,
+            results=self.ledger.results,
             executor=_Watching(
                 failures=failures, timeout_s=case.timeout_s, in_process=self.in_process
             ),
@@ -189,22 +183,16 @@ class Shard:
         outcome = run_isolated(count_case_task, (self.ledger.results.path, case))
         return [], outcome.failure
 
-    def _note_attempt(self, case: SweepCase) -> None:
-        """A case that never ends within its job's time must not be begun for ever."""
-        if Interrupt.reason != JOB_TIME_ENDS:
-            return
-        if self.ledger.count_attempt(case.case_id) >= MOST_ATTEMPTS:
-            reason = f"did not end within the time of its job, {MOST_ATTEMPTS} times"
+    def _record_endless(self, case: SweepCase) -> None:
+        """A case that does not fit into a whole job must not be begun for ever."""
+        starts = int(os.environ.get("SLURM_RESTART_COUNT") or 0) + 1
+        if Interrupt.reason == JOB_TIME_ENDS and not self.ended and starts >= MOST_STARTS:
             record = CaseRecord(
-                case_id=case.case_id, status=TIMED_OUT, reason=reason,
+                case_id=case.case_id, status=TIMED_OUT, shard=self.name,
+                reason=f"did not end within the time of its job, which began {starts} times",
                 hint="give the job more time (slurm.time), or the case less to do",
-                shard=self.name,
             )  # fmt: skip
             self.ledger.record(record)
-
-    def _write_record(self) -> None:
-        path = self.ledger.path / "shards" / f"{self.name}.json"
-        atomic_write_text(path, to_json(describe_shard(self.name, self.stage)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,9 +25,12 @@ ANSWER_S = 60.0  # that a command of Slurm may take; a busy controller is slow
 BEFORE_END_S = 120  # SIGUSR2 comes so long before the end of a job's time …
 SHORT_JOB = 5  # … or, in a short job, when this part of it is left
 DEFAULT_ARRAY = 1001  # MaxArraySize, where the cluster does not tell
-ACTIVE = ("PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "REQUEUED", "REQUEUE_HOLD",
-          "REQUEUE_FED", "RESIZING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT")  # fmt: skip
-FOR_EVER = {  # reasons of waiting that do not end by themselves
+REASONS = {  # of waiting
+    "Resources": "no node that fits is free",
+    "Priority": "others are before it",
+    "JobArrayTaskLimit": "as many run as slurm.parallel allows",
+    "Dependency": "it waits for the stage before",
+    # those that do not end by themselves
     "PartitionTimeLimit": "the time asked for is beyond the partition's limit: lower slurm.time",
     "PartitionNodeLimit": "more nodes are asked for than the partition has",
     "BadConstraints": "no node has what is asked for: check slurm.constraint, gpus and gres",
@@ -69,10 +72,6 @@ class TaskState:
     task: str
     state: str
     reason: str = ""
-
-    @property
-    def is_active(self) -> bool:
-        return self.state in ACTIVE
 
 
 # ---------------------------------------------------------------- the job script
@@ -317,15 +316,9 @@ class Slurm:
         if job_ids:
             self.run(("scancel", *job_ids))
 
-    def requeue(self, task: str, script: str) -> bool:
-        """Have a task of an array start again: by Slurm itself, or as a new job."""
-        if self.run(("scontrol", "requeue", task)).returncode == 0:
-            return True
-        number = task.partition("_")[2]
-        if not script or not number:
-            return False
-        more = ("--array", number, "--dependency", f"afterany:{task}")
-        return self.run(("sbatch", "--parsable", *more, script)).returncode == 0
+    def requeue(self, task: str) -> bool:
+        """Have a task of an array start again."""
+        return bool(task) and self.run(("scontrol", "requeue", task)).returncode == 0
 
 
 # ---------------------------------------------------------------- jobs of a sweep
@@ -354,13 +347,6 @@ def read_jobs(ledger: Ledger) -> list[Job]:
 
 
 def describe_reason(reason: str) -> str:
-    """Why a task waits, in words where it will not end by itself."""
-    text = reason.partition(",")[0].strip()
-    if text in FOR_EVER:
-        return f"{text}: {FOR_EVER[text]}"
-    return {
-        "Resources": "Resources: no node that fits is free",
-        "Priority": "Priority: others are before it",
-        "JobArrayTaskLimit": "JobArrayTaskLimit: as many run as slurm.parallel allows",
-        "Dependency": "Dependency: it waits for the stage before",
-    }.get(text, reason)
+    """Why a task waits, and what helps where it will not end by itself."""
+    name = reason.partition(",")[0].strip()
+    return f"{name}: {REASONS[name]}" if name in REASONS else reason

@@ -7,29 +7,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.store import ResultsFolder
-from ridgeline.sweep.ledger import CaseRecord, Ledger, list_sweeps
+from ridgeline.records import CountRequest
+from ridgeline.report.stored import count_key, run_key, stored_counts
+from ridgeline.report.sweeps import list_sweeps
+from ridgeline.store import ResultsFolder, ResultsIndex
+from ridgeline.sweep.ledger import CaseRecord, Ledger, read_plan
 from ridgeline.sweep.matrix import Stage
-from ridgeline.sweep.plan import SweepCase, plan_stage
+from ridgeline.sweep.plan import SweepCase
 from ridgeline.sweep.slurm import Slurm, describe_reason, job_name, read_jobs
+from ridgeline.workloads.sources import file_digest
 
 GUESS_S = {"run": 25.0, "layers": 5.0, "energy": 10.0, "profile": 15.0, "count": 5.0}  # of a case
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedCase:
-    """A case that ended badly, and why."""
-
-    case_id: str
-    settings: Mapping[str, Any]
-    status: str
-    reason: str
-    hint: str = ""
+STILL_OR_WELL = ("PENDING", "RUNNING", "COMPLETED")  # of a task that left the queue just now
+START_S = 10.0  # of a process and its model
+WARM_UP = 10  # steps before those that are timed …
+FEWEST, TIMED_S, MOST = 6, 10.0, 100  # … which are as many as last so long, within these limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +41,9 @@ class StageStatus:
     failed: int
     remaining_s: float
     is_guess: bool = False  # no case like these has ended yet
-    failures: tuple[FailedCase, ...] = ()
+    failures: tuple[tuple[SweepCase, CaseRecord], ...] = ()
     waits: tuple[str, ...] = ()  # what Slurm says of jobs that wait or ended
+    notes: tuple[str, ...] = ()  # on the machines that ran cases
 
     @property
     def pending(self) -> int:
@@ -64,18 +62,22 @@ class StageStatus:
             "name": self.name, "stage": self.stage, "total": self.total, "done": self.done,
             "running": self.running, "pending": self.pending, "failed": self.failed,
             "remaining_s": self.remaining_s,
-            "failures": [{"case_id": f.case_id, "settings": dict(f.settings), "status": f.status,
-                          "reason": f.reason} for f in self.failures],
-            "waits": list(self.waits),
+            "failures": [{"case_id": case.case_id, "settings": case.definition,
+                          "status": record.status, "reason": record.reason}
+                         for case, record in self.failures],
+            "waits": list(self.waits), "notes": list(self.notes),
         }  # fmt: skip
 
 
 @dataclass(slots=True)
 class Expectation:
-    """How long cases will take, from those that ended."""
+    """How long cases will take: from those that ended, else from stored runs and counts."""
 
     times: dict[tuple[str, ...], list[float]] = field(default_factory=dict)
     all_times: list[float] = field(default_factory=list)
+    steps: dict[str, float] = field(default_factory=dict)  # seconds, by what was counted
+    flops: dict[str, float] = field(default_factory=dict)  # of a step
+    rates: list[float] = field(default_factory=list)  # FLOP/s of stored runs
 
     def learn(self, cases: Iterable[SweepCase], records: Mapping[str, CaseRecord]) -> None:
         for case in cases:
@@ -84,15 +86,37 @@ class Expectation:
                 self.times.setdefault((case.spec.model, *case.what), []).append(record.time_s)
                 self.all_times.append(record.time_s)
 
+    def learn_stored(self, index: ResultsIndex) -> None:
+        """Take runs and counts of the results folder into account, whatever made them."""
+        counts = {key: count.result.flops for key, count in stored_counts(index).items()}
+        self.flops = {key: flops for key, flops in counts.items() if flops}
+        self.steps = {run_key(run): run.result.step_time_s.median for run in index.runs}
+        self.rates = [self.flops[key] / time_s for key, time_s in self.steps.items()
+                      if key in self.flops]  # fmt: skip
+
     def expect(self, case: SweepCase) -> tuple[float, bool]:
-        """Seconds, and whether they are a guess: no such case has ended yet."""
-        like = self.times.get((case.spec.model, *case.what))
-        if like:
+        """Seconds, and whether they are a guess: nothing like it has ended or is stored."""
+        if like := self.times.get((case.spec.model, *case.what)):
             return median(like), False
+        guess_s = sum(GUESS_S[what] for what in case.what)
+        step_s = self._expect_step(case)
+        if step_s is not None:
+            iters = case.settings.iters or min(max(TIMED_S / step_s, FEWEST), MOST)
+            more_s = guess_s - GUESS_S["run"] if "run" in case.what else guess_s
+            return START_S + (WARM_UP + iters) * step_s + more_s, False
         if self.all_times:
             return median(self.all_times), False
-        seconds = sum(GUESS_S[what] for what in case.what)
-        return min(seconds, case.timeout_s or seconds), True
+        return min(guess_s, case.timeout_s or guess_s), True
+
+    def _expect_step(self, case: SweepCase) -> float | None:
+        """A step as it was measured, or its FLOPs at the rate of other runs."""
+        precision = case.settings.precision
+        request = CountRequest(**vars(case.spec), digest=file_digest(case.spec.model),
+                               precision=precision, optimizer=case.settings.optimizer)  # fmt: skip
+        key = count_key(request, precision)
+        if key in self.steps or key not in self.flops or not self.rates:
+            return self.steps.get(key)
+        return self.flops[key] / median(self.rates)
 
 
 def summarise(
@@ -104,22 +128,17 @@ def summarise(
     expectation: Expectation,
 ) -> StageStatus:
     """The status of a stage from its plan and what is known of its cases."""
-    ended = Counter(records[c.case_id].is_done for c in cases if c.case_id in records)
     at_work = {*running} - records.keys()
     open_cases = [case for case in cases if case.case_id not in records]
     expected = [expectation.expect(case) for case in open_cases]
-    failures = tuple(
-        FailedCase(case_id=case.case_id, settings=case.definition, status=record.status,
-                   reason=record.reason, hint=record.hint)
-        for case in cases
-        if (record := records.get(case.case_id)) is not None and not record.is_done
-    )  # fmt: skip
+    known = [(case, records[case.case_id]) for case in cases if case.case_id in records]
+    failures = tuple((case, record) for case, record in known if not record.is_done)
     return StageStatus(
         name=name,
         stage=stage,
         total=len(cases),
-        done=ended[True],
-        failed=ended[False],
+        done=len(known) - len(failures),
+        failed=len(failures),
         running=sum(case.case_id in at_work for case in open_cases),
         remaining_s=sum(seconds for seconds, _ in expected),
         is_guess=any(guess for _, guess in expected),
@@ -131,20 +150,29 @@ def read_status(
     results: ResultsFolder, name: str | None = None, *, slurm: Slurm | None = None
 ) -> list[StageStatus]:
     """Every stage of one sweep, or of all."""
-    names = [name] if name else list_sweeps(results)
+    names = [name] if name else list_sweeps(results.path)
     if not names:
         raise RidgelineError(
             f"there is no sweep in {results.path}",
             hint="`ridgeline sweep FILE.yaml` starts one",
         )
-    return [status for one in names for status in sweep_status(Ledger(results, one), slurm=slurm)]
+    ledgers = [Ledger(results, one) for one in names]
+    return [status for ledger in ledgers
+            for status in read_stages(ledger, read_plan(ledger), slurm=slurm)]  # fmt: skip
 
 
-def sweep_status(ledger: Ledger, *, slurm: Slurm | None = None) -> list[StageStatus]:
-    matrix = ledger.read_matrix()
-    plans = {stage.name: plan_stage(stage) for stage in matrix.stages}
+def read_stages(
+    ledger: Ledger,
+    plans: Mapping[str, Sequence[SweepCase]],
+    *,
+    slurm: Slurm | None = None,
+    index: ResultsIndex | None = None,
+) -> list[StageStatus]:
+    """The status of every stage. With an `index`, stored runs help to tell the time to go."""
     records, running = ledger.records(), ledger.running()
     expectation = Expectation()
+    if index is not None:
+        expectation.learn_stored(index)
     for cases in plans.values():
         expectation.learn(cases, records)
     waits = describe_jobs(ledger, slurm) if slurm else {}
@@ -152,14 +180,8 @@ def sweep_status(ledger: Ledger, *, slurm: Slurm | None = None) -> list[StageSta
     for stage, cases in plans.items():
         status = summarise(ledger.name, stage, cases, records, running, expectation)
         lines = () if status.is_finished else tuple(waits.get(stage, ()))
-        stages.append(_with_waits(status, lines))
+        stages.append(replace(status, waits=lines, notes=ledger.list_drifts(stage)))
     return stages
-
-
-def _with_waits(status: StageStatus, waits: tuple[str, ...]) -> StageStatus:
-    from dataclasses import replace
-
-    return replace(status, waits=waits) if waits else status
 
 
 def describe_jobs(ledger: Ledger, slurm: Slurm) -> dict[str, list[str]]:
@@ -193,7 +215,7 @@ def _add_ended(
     """Jobs that left the queue, where the cluster keeps accounts of them."""
     gone = [job_id for job_id in by_job if job_id not in queued]
     ended = Counter((by_job.get(task.job_id, ""), task.state) for task in slurm.history(gone)
-                    if not task.is_active and task.state != "COMPLETED")  # fmt: skip
+                    if task.state not in STILL_OR_WELL)  # fmt: skip
     for (stage, state), count in ended.items():
         if stage:
             lines[stage].append(f"{count} tasks ended: {state}")

@@ -1,14 +1,15 @@
-"""What a stage brought, as files: one folder for each model and GPU, with overall and layers.
+"""What a sweep brought, as files: one folder for each model, algorithm and device.
 
-    sweeps/NAME/STAGE/MODEL_GPU/MODEL_overall.csv and MODEL_layers.csv
+    sweeps/NAME/STAGE/MODEL_ALGORITHM_GPU/MODEL_ALGORITHM_overall.csv and _layers.csv
 
-The columns are those of the results folder's own views.
+The columns are those of the results folder's own views. The output of the jobs is beside them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,23 +26,46 @@ if TYPE_CHECKING:
 LONGEST_NAME = 80
 
 
-def write_stage(ledger: Ledger, stage: str, cases: Iterable[SweepCase]) -> list[Path]:
-    """Write the tables of a stage; their paths."""
+def write_tables(ledger: Ledger, plans: Mapping[str, Iterable[SweepCase]]) -> list[Path]:
+    """Write the views of the results folder and the tables of each stage; paths of the latter."""
+    views.write_views(ledger.results)
     records = ledger.records()
+    return [path for stage, cases in plans.items()
+            for path in _write_stage(ledger, stage, cases, records)]  # fmt: skip
+
+
+def _write_stage(
+    ledger: Ledger, stage: str, cases: Iterable[SweepCase], records: Mapping[str, CaseRecord]
+) -> list[Path]:
     groups: dict[tuple[str, str], list[MeasuredRun]] = {}
+    shards: dict[tuple[str, str], set[str]] = {}
     for case in cases:
-        run = _read_run(ledger.results, records.get(case.case_id))
-        if run is not None:
-            key = (_safe(case.spec.model), _safe(run.result.device_name or run.result.backend))
+        record = records.get(case.case_id)
+        run = _read_run(ledger.results, record)
+        if record is not None and run is not None:
+            model = case.spec.model.rpartition("/")[2]  # of a file, without the folders before it
+            name = f"{_safe(model)}_{_safe(run.request.algorithm)}"
+            key = (name, _safe(run.result.device_name or run.result.backend))
             groups.setdefault(key, []).append(run)
+            shards.setdefault(key, set()).add(record.shard)
     written = []
-    for (model, device), runs in groups.items():
-        folder = ledger.path / stage / f"{model}_{device}"
-        written.append(_write(folder / f"{model}_overall.csv", views.overall(runs)))
+    for (name, device), runs in groups.items():
+        folder = ledger.path / stage / f"{name}_{device}"
+        written.append(_write(folder / f"{name}_overall.csv", views.overall(runs)))
         layers = views.all_layers(runs, problems=[])
         if layers is not None:
-            written.append(_write(folder / f"{model}_layers.csv", layers))
+            written.append(_write(folder / f"{name}_layers.csv", layers))
+        _copy_outputs(ledger, shards[name, device], folder)
     return written
+
+
+def _copy_outputs(ledger: Ledger, shards: Iterable[str], folder: Path) -> None:
+    """What the jobs printed that ran these cases, as far as they are."""
+    for shard in shards:
+        job = shard.removeprefix("job-")
+        for output in (ledger.path / "jobs").glob(f"*-{job}.out") if job else ():
+            with suppress(OSError):
+                shutil.copyfile(output, folder / output.name)
 
 
 def _read_run(results: ResultsFolder, record: CaseRecord | None) -> MeasuredRun | None:

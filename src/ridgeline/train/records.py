@@ -19,7 +19,7 @@ USUAL_WARMUP = 500  # steps, unless that is more than a tenth of all
 class TrainSettings:
     """All that decides the result: the same settings on the same device give the same weights."""
 
-    model: str = "resnet18"
+    model: str = "resnet18_cifar"
     data: str = "cifar10"  # or "synthetic"
     train_images: int
     test_images: int

@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch.optim import SGD
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.backends import Backend, MarkCalls, marked
+from ridgeline.measure.backends import Backend, marked
 from ridgeline.measure.isolation import is_out_of_memory
 from ridgeline.measure.precision import Precision
 from ridgeline.measure.randomness import random_state, restore_random_state, seed_all
@@ -290,7 +290,6 @@ class ProfiledStep:
 
 def profile_one_step(
     trainer: Trainer,
-    calls: MarkCalls | None,
     *,
     warmup_iters: int = 20,
     profile_iter: int = 1,
@@ -308,9 +307,9 @@ def profile_one_step(
             trainer.train_step(*trainer.prepared(next(batches)))
             on_step(done, total)
         images, labels = trainer.prepared(next(batches))
-        with marked(calls):
+        with marked(trainer.backend) as is_marked:
             loss, _ = trainer.train_step(images, labels)
-    return ProfiledStep(step=total, loss=float(loss), is_marked=calls is not None)
+    return ProfiledStep(step=total, loss=float(loss), is_marked=is_marked)
 
 
 # ---------------------------------------------------------------- parts

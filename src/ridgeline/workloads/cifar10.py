@@ -1,10 +1,9 @@
 """CIFAR-10, synthetic images in its place, and networks of ten classes for it.
 
 CIFAR-10 is 60,000 photographs of 32x32 pixels in ten classes. It is read from the archive as its
-authors publish it, or from the folder that the archive unpacks to. Both are checked by the MD5
-sums that torchvision publishes before anything in them is believed. The batches are pickles, so
-only arrays and plain values are let out of them. The archive is read where it is; nothing is
-unpacked.
+authors publish it, or from the folder that the archive unpacks to; nothing is unpacked. The batches
+are pickles, which can run code: none is loaded before it has the MD5 sum that torchvision
+publishes.
 
 https://www.cs.toronto.edu/~kriz/cifar.html, A. Krizhevsky, 2009
 """
@@ -12,19 +11,15 @@ https://www.cs.toronto.edu/~kriz/cifar.html, A. Krizhevsky, 2009
 from __future__ import annotations
 
 import hashlib
-import io
 import pickle
 import re
 import tarfile
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, BinaryIO
 
-import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
@@ -39,14 +34,14 @@ URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
 ARCHIVE = "cifar-10-python.tar.gz"
 FOLDER = "cifar-10-batches-py"
 ARCHIVE_MD5 = "c58f30108f718f92721af3b95e74349a"
-TRAIN_MD5 = {
+MD5 = {  # five batches for training, one for testing
     "data_batch_1": "c99cafc152244af753f735de768cd75f",
     "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
     "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
     "data_batch_4": "634d18415352ddfa80567beed471001a",
     "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+    "test_batch": "40351d587109b95175f43aff81a1287e",
 }
-TEST_MD5 = {"test_batch": "40351d587109b95175f43aff81a1287e"}
 
 CLASSES = 10
 SIDE = 32
@@ -83,7 +78,7 @@ class Images:
 def find_cifar10(folder: Path) -> Path | None:
     """The folder of batches or the archive, in `folder` or being it; its content is not checked."""
     for path in (folder, folder / FOLDER):
-        if all((path / name).is_file() for name in TRAIN_MD5 | TEST_MD5):
+        if all((path / name).is_file() for name in MD5):
             return path
     if folder.name == ARCHIVE and folder.is_file():
         return folder
@@ -100,103 +95,62 @@ def load_cifar10(
         if not download:
             raise _not_there_error(folder, "nothing is downloaded here")
         source = _download(folder, progress)
-    read = _read_archive if source.is_file() else _read_folder
-    return _images(read(source))
+    return _images(_read_batches(source))
 
 
 # ---------------------------------------------------------------- reading
 
 
-def _read_folder(folder: Path) -> dict[str, bytes]:
-    """The batches by name, as bytes that are what they should be."""
-    content = {}
-    for name, md5 in (TRAIN_MD5 | TEST_MD5).items():
-        with _readable(folder / name):
-            content[name] = (folder / name).read_bytes()
-        _check(folder / name, _md5(content[name]).hexdigest(), md5)
+def _read_batches(source: Path) -> dict[str, bytes]:
+    """The batches of a folder or an archive by name, each as it was published."""
+    try:
+        content = _read_archive(source) if source.is_file() else _read_folder(source)
+    except (OSError, EOFError, tarfile.TarError) as error:
+        raise RidgelineError(
+            f"cannot read {source}: {getattr(error, 'strerror', None) or error}",
+            hint="make it readable, or put another copy in its place",
+        ) from error
+    wrong = [name for name, md5 in MD5.items() if _md5(content.get(name, b"")) != md5]
+    if wrong:
+        raise RidgelineError(
+            f"{source} is not what was published: the MD5 sums of {', '.join(wrong)} differ",
+            hint=f"put {ARCHIVE} from {URL} in its place",
+        )
     return content
+
+
+def _read_folder(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in MD5}
 
 
 def _read_archive(archive: Path) -> dict[str, bytes]:
-    """The batches by name, out of the archive; what else is in it is not looked at."""
-    with _readable(archive), archive.open("rb") as file:
-        digest = hashlib.file_digest(file, _md5).hexdigest()
-    _check(archive, digest, ARCHIVE_MD5)
-    members = {f"{FOLDER}/{name}": name for name in TRAIN_MD5 | TEST_MD5}
-    content = {}
-    with _readable(archive), tarfile.open(archive, "r:gz") as tar:
-        for member in tar:
-            file_in_tar = tar.extractfile(member) if member.name in members else None
-            if file_in_tar is not None:
-                content[members[member.name]] = file_in_tar.read()
-    return content
+    with tarfile.open(archive, "r:gz") as tar:
+        files = {Path(member.name).name: tar.extractfile(member) for member in tar}
+        return {name: file.read() for name, file in files.items() if file and name in MD5}
 
 
-def _md5(content: bytes = b"") -> Any:
-    return hashlib.md5(content, usedforsecurity=False)
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, EOFError, tarfile.TarError) as error:
-        raise RidgelineError(
-            f"cannot read {path}: {getattr(error, 'strerror', None) or error}",
-            hint="make it readable, or put another copy in its place",
-        ) from error
-
-
-def _check(path: Path, digest: str, expected: str) -> None:
-    if digest != expected:
-        raise RidgelineError(
-            f"{path} is not what was published: its MD5 is {digest}, the original's is {expected}",
-            hint=f"put {ARCHIVE} from {URL} in its place",
-        )
+def _md5(content: bytes) -> str:
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
 def _images(content: dict[str, bytes]) -> Images:
-    train, test = (
-        [torch.cat(parts) for parts in zip(*(_batch(content[name]) for name in names), strict=True)]
-        for names in (TRAIN_MD5, TEST_MD5)
-    )
+    batches = [_read_images(content[name]) for name in MD5]
+    *train, test = batches
+    train_images, train_labels = map(torch.cat, zip(*train, strict=True))
     return Images(
         name="cifar10",
-        train_images=train[0],
-        train_labels=train[1],
+        train_images=train_images,
+        train_labels=train_labels,
         test_images=test[0],
         test_labels=test[1],
     )
 
 
-def _batch(content: bytes) -> tuple[Tensor, Tensor]:
+def _read_images(content: bytes) -> tuple[Tensor, Tensor]:
     """Images and labels of one file: rows of 1024 red, 1024 green and 1024 blue values."""
-    batch = _PlainUnpickler(io.BytesIO(content), encoding="latin1").load()
-    pixels = np.ascontiguousarray(batch["data"], dtype=np.uint8)
-    images = torch.from_numpy(pixels).reshape(-1, 3, SIDE, SIDE)
+    batch = pickle.loads(content, encoding="latin1")
+    images = torch.from_numpy(batch["data"].copy()).reshape(-1, 3, SIDE, SIDE)
     return images, torch.tensor(batch["labels"], dtype=torch.int64)
-
-
-_make_array = np.empty(0).__reduce__()[0]
-_ALLOWED = {  # numpy has moved its maker of arrays, and a file names the place of its time
-    ("numpy.core.multiarray", "_reconstruct"): _make_array,
-    ("numpy._core.multiarray", "_reconstruct"): _make_array,
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-}
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    """Lets arrays and plain values out of a pickle, and nothing that could run."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        try:
-            return _ALLOWED[module, name]
-        except KeyError:
-            raise RidgelineError(
-                f"a batch of CIFAR-10 asks for {module}.{name}, which is no array",
-                hint=f"do not use this file; get {ARCHIVE} from {URL}",
-            ) from None
 
 
 # ---------------------------------------------------------------- downloading
@@ -210,24 +164,17 @@ def _download(folder: Path, progress: Progress) -> Path:
             folder.mkdir(parents=True, exist_ok=True)
             total = int(response.headers.get("Content-Length") or 0)
             with whole_file(archive) as file:
-                digest = _copy(response, file, total, progress)
-                if digest != ARCHIVE_MD5:
-                    raise _not_there_error(folder, f"{URL} sends another file: its MD5 is {digest}")
+                digest = hashlib.md5(usedforsecurity=False)
+                while chunk := response.read(CHUNK_BYTES):
+                    file.write(chunk)
+                    digest.update(chunk)
+                    progress(file.tell(), total)
+                if digest.hexdigest() != ARCHIVE_MD5:
+                    raise _not_there_error(folder, f"{URL} sends another file")
     except (OSError, HTTPException) as error:
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
         raise _not_there_error(folder, f"the download failed: {reason}") from error
     return archive
-
-
-def _copy(source: BinaryIO, target: BinaryIO, total: int, progress: Progress) -> str:
-    """Copy in pieces; answers the MD5 of all of them."""
-    digest, done = _md5(), 0
-    while chunk := source.read(CHUNK_BYTES):
-        target.write(chunk)
-        digest.update(chunk)
-        done += len(chunk)
-        progress(done, total)
-    return str(digest.hexdigest())
 
 
 def _not_there_error(folder: Path, why: str) -> RidgelineError:
@@ -282,17 +229,17 @@ def _draw_images(patterns: Tensor, labels: Tensor, generator: Generator) -> Tens
 
 
 # ---------------------------------------------------------------- classifiers
-# `resnet18` and `resnet34` are the forms made for 32x32 pixels: here they are what people mean.
-# Other bare names are torchvision's, with a head for ten classes; `torchvision:resnet18` is its
-# form for large images. A Python file or another source is taken if its network gives ten scores.
+# torchvision's get a head for ten classes. A Python file or another source is taken if its network
+# gives ten scores.
 
-OURS = {"resnet18": "resnet18_cifar", "resnet34": "resnet34_cifar"}
+SMALL_FORMS = {"resnet18": "resnet18_cifar", "resnet34": "resnet34_cifar"}
+"""Made for 32x32 pixels; `train` once took the short names for them."""
 
 
 def build_classifier(model: str, image_size: int) -> nn.Module:
     """The network, with random weights, on the CPU; it has been seen to take such images."""
     size = (3, image_size, image_size) if is_file(model) else (image_size,)
-    spec = WorkloadSpec(model=OURS.get(model, model), mode="train", input_size=size)
+    spec = WorkloadSpec(model=model, mode="train", input_size=size)
     workload = resolve(spec)
     try:
         network = _with_ten_classes(workload, image_size)
@@ -303,7 +250,7 @@ def build_classifier(model: str, image_size: int) -> nn.Module:
     except Exception as error:
         raise RidgelineError(
             f"{model} cannot take images of {image_size}x{image_size}: {one_line(error)}",
-            hint="--image-size 224 scales them up; resnet18 and resnet34 are made for 32",
+            hint="--image-size 224 scales them up; resnet18_cifar is made for 32x32",
         ) from error
     shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
     if shape != (2, CLASSES):

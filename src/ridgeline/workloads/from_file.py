@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
@@ -160,17 +161,18 @@ def call_inputs(file: PythonFile, feed: Any, sizes: dict[str, Any], batch_size: 
         batch = file.run(feed, batch_size, **sizes)
     if isinstance(batch, Inputs):
         return batch
+    batch = floats_to(device, batch)
     if isinstance(batch, dict):
-        return Inputs(kwargs={key: floats_to(device, value) for key, value in batch.items()})
-    values = batch if isinstance(batch, tuple | list) else (batch,)
-    return Inputs(args=tuple(floats_to(device, value) for value in values))
+        return Inputs(kwargs=batch)
+    return Inputs(args=tuple(batch) if isinstance(batch, tuple | list) else (batch,))
 
 
 def floats_to(device: torch.device, value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return type(value)(floats_to(device, item) for item in value)
-    moves = isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
-    return value.to(device) if moves else value
+    def move(tensor: Tensor) -> Tensor:
+        is_float = tensor.is_floating_point() or tensor.is_complex()
+        return tensor.to(device) if is_float else tensor
+
+    return tree_map_only(Tensor, move, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

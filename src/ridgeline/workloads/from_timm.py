@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import timm
@@ -11,30 +11,14 @@ from torch import Tensor, nn
 from ridgeline.records import WorkloadSpec
 from ridgeline.workloads import losses
 from ridgeline.workloads.inputs import CHANNELS, classification_batch, height_width
-from ridgeline.workloads.workload import (
-    Inputs,
-    Workload,
-    check_image_options,
-    size_text,
-    unknown_name,
-)
+from ridgeline.workloads.listing import check_name
+from ridgeline.workloads.workload import Inputs, Workload, check_image_options
 
 USUAL_SIZE, USUAL_CLASSES = (224, 224), 1000  # where a model has no default configuration
 
 
-@cache
-def names() -> list[str]:
-    return list(timm.list_models())
-
-
-def about(name: str) -> str:
-    return f"classification, {size_text(default_shape(name))}"
-
-
 def workload(name: str, spec: WorkloadSpec) -> Workload:
-    if not timm.is_model(name):  # also knows NAME.TAG of published weights
-        hint = "`ridgeline count --list 'timm:*PATTERN*'` lists the models"
-        raise unknown_name("timm model", name, names(), hint=hint)
+    check_name("timm", name.partition(".")[0])  # NAME.TAG is that of published weights
     check_image_options(spec, "timm")
     shape = default_shape(name)
     if spec.input_size:

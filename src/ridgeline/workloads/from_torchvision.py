@@ -8,7 +8,7 @@ torchvision publishes. Quantised models are left out: their integer kernels are 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,16 +25,14 @@ from ridgeline.workloads.inputs import (
     height_width,
     labels,
 )
+from ridgeline.workloads.listing import check_name, models_of
 from ridgeline.workloads.workload import (
-    LIST_HINT,
     Inputs,
     Workload,
     check_image_options,
     size_text,
-    unknown_name,
 )
 
-TASKS = ("segmentation", "detection", "video", "optical_flow", "quantization")  # = module names
 CLASSES = {"classification": 1000, "video": 400, "segmentation": 21}
 CLIP_FRAMES = 16  # the length at which torchvision counts the operations of its video models
 FLOW_SIZE = (520, 960)  # of torchvision's own example
@@ -50,29 +48,12 @@ LOSSES: dict[str, Callable[[Any, Inputs], torch.Tensor]] = {
     "video": losses.classify,
     "segmentation": losses.segment,
     "detection": losses.sum_of_losses,
-    "optical_flow": losses.flow,
+    "optical flow": losses.flow,
 }
 
 
-@cache
-def names() -> list[str]:
-    return [name for name in models.list_models() if task_of(name) != "quantization"]
-
-
-def about(name: str) -> str:
-    task = task_of(name)
-    return f"{task.replace('_', ' ')}, {size_text((CHANNELS, *default_size(name, task)))}"
-
-
-def task_of(name: str) -> str:
-    """What a model is for: the module it lives in says it."""
-    module = models.get_model_builder(name).__module__
-    return next((task for task in TASKS if f".{task}." in module), "classification")
-
-
 def workload(name: str, spec: WorkloadSpec) -> Workload:
-    if name not in names():
-        raise unknown_name("torchvision model", name, names(), hint=LIST_HINT)
+    check_name("torchvision", name)
     check_image_options(spec, "torchvision")
     task = task_of(name)
     size = choose_size(name, task, spec.input_size)
@@ -83,8 +64,13 @@ def workload(name: str, spec: WorkloadSpec) -> Workload:
         make=partial(make, name, size, spec),
         make_inputs=partial(make_inputs, name, size, spec.mode),
         loss=LOSSES[task],
-        describe={"task": task.replace("_", " "), "input_size": size},
+        describe={"task": task, "input_size": size},
     )
+
+
+def task_of(name: str) -> str:
+    """What a model is for: as the listing says."""
+    return models_of("torchvision")[name]
 
 
 def default_size(name: str, task: str) -> tuple[int, ...]:
@@ -92,7 +78,7 @@ def default_size(name: str, task: str) -> tuple[int, ...]:
     if task == "detection":
         side = SCALED_TO.get(name, SCALED_TO_ELSE)
         return side, side
-    if task == "optical_flow":
+    if task == "optical flow":
         return FLOW_SIZE
     transforms = models.get_model_weights(name)["DEFAULT"].transforms()
     sides = transforms.resize_size if task == "segmentation" else transforms.crop_size
@@ -149,7 +135,7 @@ def make_inputs(name: str, size: tuple[int, ...], mode: str, batch_size: int) ->
     task, is_training = task_of(name), mode == "train"
     if task == "detection":
         return detection_inputs(name, size, mode, batch_size)
-    if task == "optical_flow":  # two images, and the movement of each pixel between them
+    if task == "optical flow":  # two images, and the movement of each pixel between them
         images = tuple(torch.rand(batch_size, CHANNELS, *size) for _ in range(2))
         return Inputs(
             args=images, targets=torch.rand(batch_size, 2, *size) if is_training else None

@@ -2,7 +2,7 @@
 
 `transformers:bert`, `transformers:bert:BertModel` for another head, or
 `transformers:path/to/config.json`. The head, when none is named: what the configuration names;
-else the one its type is known for, in the order of HEADS. What a model is fed is found from the
+else the one its type is known for. What a model is fed is found from the
 parameters of its `forward`: one function per parameter, in FEEDERS; sizes come from the
 configuration. A model that wants tokens and could also take images gets tokens only, unless it
 compares the two (clip).
@@ -24,13 +24,14 @@ import torch
 import transformers
 from torch import Tensor
 from transformers import CONFIG_MAPPING, PretrainedConfig, PreTrainedModel
-from transformers.models.auto import modeling_auto
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
 from ridgeline.workloads.inputs import height_width, labels
+from ridgeline.workloads.listing import transformers_classes
 from ridgeline.workloads.losses import mean_of_outputs
 from ridgeline.workloads.workload import (
+    LIST_HINT,
     Inputs,
     Workload,
     one_line,
@@ -39,34 +40,6 @@ from ridgeline.workloads.workload import (
     refuse_seq_len,
     unknown_name,
 )
-
-HEADS = (  # a type that has several is best known for the first
-    "ZERO_SHOT_IMAGE_CLASSIFICATION",  # clip: text and image together
-    "SPEECH_SEQ_2_SEQ",
-    "SEQ_TO_SEQ_CAUSAL_LM",
-    "MASKED_LM",  # before causal: bert can be made causal, but that is not its use
-    "IMAGE_TEXT_TO_TEXT",
-    "CAUSAL_LM",
-    "IMAGE_CLASSIFICATION",
-    "VIDEO_CLASSIFICATION",
-    "OBJECT_DETECTION",
-    "SEMANTIC_SEGMENTATION",
-    "UNIVERSAL_SEGMENTATION",
-    "DEPTH_ESTIMATION",
-    "CTC",
-    "AUDIO_CLASSIFICATION",
-)
-
-
-def names() -> list[str]:
-    """The types that are models by themselves, not parts of others."""
-    whole = set(modeling_auto.MODEL_MAPPING_NAMES).union(*[head_names(head) for head in HEADS])
-    return [name for name in sorted(CONFIG_MAPPING.keys()) if name in whole]
-
-
-def about(name: str) -> str:
-    head = next((head for head in HEADS if name in head_names(head)), "BASE_MODEL")
-    return f"{head.lower().replace('_', ' ')}, {head_of(name)}"
 
 
 def workload(name: str, spec: WorkloadSpec) -> Workload:
@@ -113,7 +86,7 @@ def with_image_size(model_type: str, spec: WorkloadSpec) -> dict[str, Any]:
 
 
 def choose_class(config: PretrainedConfig, class_name: str) -> type[PreTrainedModel]:
-    name = class_name or first_name(config.architectures or head_of(config.model_type))
+    name = class_name or (config.architectures or [head_of(config.model_type)])[0]
     model_class = getattr(transformers, name, None)
     if isinstance(model_class, type) and issubclass(model_class, PreTrainedModel):
         return model_class
@@ -124,27 +97,13 @@ def choose_class(config: PretrainedConfig, class_name: str) -> type[PreTrainedMo
 
 
 def head_of(model_type: str) -> str:
-    for head in HEADS:
-        if model_type in head_names(head):
-            return first_name(head_names(head)[model_type])
-    base = modeling_auto.MODEL_MAPPING_NAMES.get(model_type)
-    if base is None:
+    """The class that a type is known for."""
+    if model_type not in transformers_classes():
         raise RidgelineError(
             f"transformers:{model_type} is a part of other models, not one by itself",
             hint="name a class that takes it, transformers:TYPE:ClassName, or the whole model",
         )
-    return first_name(base)
-
-
-def head_names(head: str) -> Mapping[str, Any]:
-    """Model type to class name; a head that this version does not know has none."""
-    names: Mapping[str, Any] = getattr(modeling_auto, f"MODEL_FOR_{head}_MAPPING_NAMES", {})
-    return names
-
-
-def first_name(names: Any) -> str:
-    """Some types map to several classes."""
-    return str(names if isinstance(names, str) else names[0])
+    return transformers_classes()[model_type][1]
 
 
 FILE_KEY = "config_file"
@@ -166,8 +125,7 @@ def make_config(model_type: str, overrides: Mapping[str, Any]) -> PretrainedConf
         raise RidgelineError(f"{model_type} has no model_type", hint=hint)
     model_type = stored.get("model_type", model_type)
     if model_type not in CONFIG_MAPPING.keys():  # noqa: SIM118  (a lazy mapping: `in` may import)
-        hint = "`ridgeline count --list 'transformers:*'` lists the types"
-        raise unknown_name("transformers type", model_type, CONFIG_MAPPING.keys(), hint=hint)
+        raise unknown_name("transformers type", model_type, CONFIG_MAPPING.keys(), hint=LIST_HINT)
     config_class: type[PretrainedConfig] = CONFIG_MAPPING[model_type]
     empty = {} if stored else LEFT_EMPTY.get(model_type, {})
     values = {**empty, **values_of(model_type, config_class, stored, overrides)}
@@ -434,18 +392,6 @@ def sound(plan: Plan, batch_size: int) -> Tensor:
     return torch.rand(batch_size, *([int(channels)] if channels else []), SECOND_SAMPLES)
 
 
-def one_label(plan: Plan, batch_size: int) -> Tensor:
-    return labels(batch_size, plan.label_count)
-
-
-def label_per_token(plan: Plan, batch_size: int) -> Tensor:
-    return labels(batch_size, plan.label_count, plan.seq_len)
-
-
-def label_per_pixel(plan: Plan, batch_size: int) -> Tensor:
-    return labels(batch_size, plan.label_count, *plan.image_size)
-
-
 def spoken_words(plan: Plan, batch_size: int) -> Tensor:
     """Ten symbols in a second of speech."""
     return labels(batch_size, max(1, plan.vocab_size - 1), 10) + 1
@@ -461,13 +407,10 @@ def detected_objects(plan: Plan, batch_size: int) -> list[dict[str, Tensor]]:
 
 
 LABELS: dict[str, Feeder] = {  # by a part of the name of a class
-    "TokenClassification": label_per_token,
-    "AudioFrameClassification": label_per_token,
-    "ImageClassification": one_label,
-    "VideoClassification": one_label,
-    "SequenceClassification": one_label,
-    "AudioClassification": one_label,
-    "SemanticSegmentation": label_per_pixel,
+    "TokenClassification": lambda plan, n: labels(n, plan.label_count, plan.seq_len),
+    "AudioFrameClassification": lambda plan, n: labels(n, plan.label_count, plan.seq_len),
+    "Classification": lambda plan, n: labels(n, plan.label_count),
+    "SemanticSegmentation": lambda plan, n: labels(n, plan.label_count, *plan.image_size),
     "ObjectDetection": detected_objects,
     "ForCTC": spoken_words,
     "LM": tokens,
@@ -482,6 +425,6 @@ FEEDERS: dict[str, Feeder] = {
     "pixel_values_videos": clips,
     "input_features": spectrogram,
     "input_values": sound,
-    "labels": lambda plan, batch_size: plan.label_feeder and plan.label_feeder(plan, batch_size),
-    "return_loss": lambda plan, batch_size: True,
+    "labels": lambda plan, n: plan.label_feeder and plan.label_feeder(plan, n),
+    "return_loss": lambda plan, n: True,
 }

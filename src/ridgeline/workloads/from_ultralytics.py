@@ -7,44 +7,22 @@ step here ends in the mean of the outputs: the network's forward and backward ar
 
 from __future__ import annotations
 
-import re
-from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
 
 import torch
 from torch import nn
 
 from ridgeline.records import WorkloadSpec
 from ridgeline.workloads.inputs import CHANNELS, height_width
+from ridgeline.workloads.listing import check_name
 from ridgeline.workloads.losses import mean_of_outputs
-from ridgeline.workloads.workload import Inputs, Workload, check_image_options, unknown_name
+from ridgeline.workloads.workload import Inputs, Workload, check_image_options
 
 SIZE = (640, 640)
-SCALES = "nsmlx"  # yolov8.yaml describes yolov8n to yolov8x
-FAMILY = re.compile(r"^(yolov?\d+)(?![a-z0-9])")
-
-
-@cache
-def names() -> list[str]:
-    """Every description in the installed package, once for each scale of its family."""
-    spec = find_spec("ultralytics")
-    folders = spec.submodule_search_locations if spec else None
-    stems = [
-        path.stem for at in folders or [] for path in Path(at, "cfg", "models").rglob("*.yaml")
-    ]
-    return sorted({FAMILY.sub(rf"\g<1>{scale}", stem) for stem in stems for scale in SCALES})
-
-
-def about(name: str) -> str:
-    return "ultralytics (AGPL-3.0), 3x640x640"
 
 
 def workload(name: str, spec: WorkloadSpec) -> Workload:
-    if name not in names():
-        hint = "`ridgeline count --list 'ultralytics:*'` lists the models"
-        raise unknown_name("ultralytics model", name, names(), hint=hint)
+    check_name("ultralytics", name)
     check_image_options(spec, "ultralytics")
     size = height_width(spec.input_size, name) if spec.input_size else SIZE
     return Workload(

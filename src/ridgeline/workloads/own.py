@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor, nn
@@ -14,41 +13,29 @@ from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
 from ridgeline.workloads import losses
 from ridgeline.workloads.inputs import BOXES, CHANNELS, classification_batch, height_width, labels
+from ridgeline.workloads.listing import check_name
 from ridgeline.workloads.workload import (
-    LIST_HINT,
     Inputs,
     Workload,
     check_image_options,
     override_defaults,
     refuse_input_size,
     size_text,
-    unknown_name,
 )
 from ridgeline.workloads.yolo import STRIDES, Objects, Yolo, yolo_loss
 
 SEQ_LEN = 35  # of the published form of the LSTM
 CIFAR_SIZE, CIFAR_CLASSES = (32, 32), 10
 YOLO_SIZE, YOLO_CLASSES = (640, 640), 80
-ELSEWHERE = {"bert": "transformers"}  # plain names for what another source builds
-
-
-def names() -> list[str]:
-    here = [name for name, source in ELSEWHERE.items() if find_spec(source) is not None]
-    return [*NETWORKS, *here]
-
-
-def about(name: str) -> str:
-    return NETWORKS[name][0] if name in NETWORKS else f"the same as {ELSEWHERE[name]}:{name}"
 
 
 def workload(name: str, spec: WorkloadSpec) -> Workload:
-    if name in NETWORKS:
-        return NETWORKS[name][1](name, spec)
-    if name in names():
+    check_name("ridgeline", name)
+    if name == "bert":
         from ridgeline.workloads import from_transformers
 
         return from_transformers.workload(name, spec)
-    raise unknown_name("network of ridgeline", name, names(), hint=LIST_HINT)
+    return NETWORKS[name](name, spec)
 
 
 def cifar(name: str, spec: WorkloadSpec, *, make: Callable[[], nn.Module]) -> Workload:
@@ -250,15 +237,10 @@ class Vgg11Cifar(nn.Module):
 
 # ---------------------------------------------------------------- all of them
 
-NETWORKS: dict[str, tuple[str, Callable[[str, WorkloadSpec], Workload]]] = {  # with a line about it
-    **{
-        name: (f"classification, {title} for CIFAR-10, 3x32x32", partial(cifar, make=make))
-        for name, title, make in (
-            ("resnet18_cifar", "ResNet-18", partial(ResNetCifar, 18)),
-            ("resnet34_cifar", "ResNet-34", partial(ResNetCifar, 34)),
-            ("vgg11_cifar", "VGG-11", Vgg11Cifar),
-        )
-    },
-    "lstm": (f"language model, two LSTM layers, {SEQ_LEN} tokens", lstm),
-    "yolo": ("detection, YOLO-style, our own, 3x640x640", yolo),
+NETWORKS: dict[str, Callable[[str, WorkloadSpec], Workload]] = {
+    "resnet18_cifar": partial(cifar, make=partial(ResNetCifar, 18)),
+    "resnet34_cifar": partial(cifar, make=partial(ResNetCifar, 34)),
+    "vgg11_cifar": partial(cifar, make=Vgg11Cifar),
+    "lstm": lstm,
+    "yolo": yolo,
 }

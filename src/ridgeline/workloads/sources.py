@@ -7,18 +7,15 @@ anything that looks like a Python file is one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from hashlib import sha256
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
+from ridgeline.workloads.listing import BARE, is_installed, models_of
 from ridgeline.workloads.workload import LIST_HINT, Workload, check_spec, unknown_name
-
-Listed = tuple[str, str, str]  # the name to type, its source, one line about it
 
 EXTRAS = {  # the package a source needs, and how to get it
     "torchvision": "pip install 'ridgeline[torch]'",
@@ -27,24 +24,16 @@ EXTRAS = {  # the package a source needs, and how to get it
     "ultralytics": "pip install ultralytics (its licence is AGPL-3.0: read it before you share "
     "what you build with it; `yolo` is a detector of our own that needs nothing)",
 }
-MODULES = {
+MODULES = {  # each has a function workload(name, spec)
     "ridgeline": "ridgeline.workloads.own",
     "torchvision": "ridgeline.workloads.from_torchvision",
     "timm": "ridgeline.workloads.from_timm",
     "transformers": "ridgeline.workloads.from_transformers",
     "ultralytics": "ridgeline.workloads.from_ultralytics",
 }
+FILE_MODULE = "ridgeline.workloads.from_file"
 ONNX_ENDING = ".onnx"
-BARE = ("ridgeline", "torchvision")  # sources whose names need no prefix, in this order
 OTHER_SOURCES = "timm:NAME, transformers:TYPE, ultralytics:NAME and path/to/file.py:factory"
-
-
-class Source(Protocol):
-    """What each module in MODULES offers."""
-
-    def names(self) -> list[str]: ...
-    def about(self, name: str) -> str: ...
-    def workload(self, name: str, spec: WorkloadSpec) -> Workload: ...
 
 
 def resolve(spec: WorkloadSpec) -> Workload:
@@ -52,17 +41,42 @@ def resolve(spec: WorkloadSpec) -> Workload:
     check_spec(spec)
     require_package("torch", spec.model)
     if is_file(spec.model):
-        from ridgeline.workloads import from_file
-
-        return from_file.workload(spec.model, spec)
-    prefix, colon, name = spec.model.partition(":")
+        return _load(FILE_MODULE, spec.model, spec)
+    source, colon, name = spec.model.partition(":")
     if not colon:
-        return resolve_bare(spec.model, spec)
-    if prefix not in MODULES:
+        return _load(MODULES[_source_of(spec.model)], spec.model, spec)
+    if source not in MODULES:
         hint = f"the sources are {', '.join(MODULES)} and path/to/file.py:factory"
-        raise unknown_name("source", prefix, MODULES, hint=hint)
-    require_package(prefix, spec.model)
-    return load(prefix).workload(name, spec)
+        raise unknown_name("source", source, MODULES, hint=hint)
+    require_package(source, spec.model)
+    return _load(MODULES[source], name, spec)
+
+
+def _load(module: str, name: str, spec: WorkloadSpec) -> Workload:
+    workload: Workload = import_module(module).workload(name, spec)
+    return workload
+
+
+def _source_of(name: str) -> str:
+    """Of a name without a source: ours, then torchvision's."""
+    known = {source: models_of(source) for source in BARE}
+    for source, names in known.items():
+        if name in names:
+            return source
+    hint = f"{LIST_HINT}; other sources are {OTHER_SOURCES}"
+    if not is_installed("torchvision"):
+        hint = f"torchvision is not installed: {EXTRAS['torchvision']}"
+    for source in ("timm", "transformers"):
+        if name in models_of(source):
+            hint = f"{source} has it: write {source}:{name}"
+    raise unknown_name("model", name, [one for names in known.values() for one in names], hint=hint)
+
+
+def require_package(source: str, model: str) -> None:
+    """Say how to install the package of a source that is not there."""
+    if not is_installed(source):
+        command = EXTRAS.get(source, EXTRAS["torchvision"])
+        raise RidgelineError(f"{model} needs {source}, which is not installed", hint=command)
 
 
 def is_file(model: str) -> bool:
@@ -101,54 +115,6 @@ def workload_spec(
         seq_len=seq_len,
         config=dict(config or {}),
     )
-
-
-def resolve_bare(name: str, spec: WorkloadSpec) -> Workload:
-    """A name without a source: ours, then torchvision's."""
-    known = {source: load(source).names() for source in BARE if is_installed(source)}
-    for source, names in known.items():
-        if name in names:
-            return load(source).workload(name, spec)
-    hint = f"{LIST_HINT}; other sources are {OTHER_SOURCES}"
-    if "torchvision" not in known:
-        hint = f"torchvision is not installed: {EXTRAS['torchvision']}"
-    for source in ("timm", "transformers"):
-        if is_installed(source) and name in load(source).names():
-            hint = f"{source} has it: write {source}:{name}"
-    raise unknown_name("model", name, [one for names in known.values() for one in names], hint=hint)
-
-
-def require_package(source: str, model: str) -> None:
-    """Say how to install the package of a source that is not there."""
-    if not is_installed(source):
-        command = EXTRAS.get(source, EXTRAS["torchvision"])
-        raise RidgelineError(f"{model} needs {source}, which is not installed", hint=command)
-
-
-def is_installed(source: str) -> bool:
-    return source == "ridgeline" or find_spec(source) is not None
-
-
-def load(source: str) -> Source:
-    return cast("Source", import_module(MODULES[source]))
-
-
-def list_models(pattern: str | None = None) -> list[Listed]:
-    """Every name that can be typed, its source and a line about it; only what is installed.
-
-    `pattern` is a shell pattern (`resnet*`) or a part of the name.
-    """
-    mask = (pattern or "*").lower()
-    if not any(mark in mask for mark in "*?["):
-        mask = f"*{mask}*"
-    return [
-        (shown, source, load(source).about(name))
-        for source in MODULES
-        if is_installed(source) and is_installed("torch")
-        for name in load(source).names()
-        if fnmatchcase((shown := name if source in BARE else f"{source}:{name}").lower(), mask)
-        or fnmatchcase(name.lower(), mask)
-    ]
 
 
 # ---------------------------------------------------------------- digests

@@ -218,6 +218,8 @@ def build_anywhere(make: Callable[[], nn.Module]) -> nn.Module:
 @contextmanager
 def parameters_on_meta() -> Iterator[None]:
     """Move each parameter to meta at the moment a module takes it; shared ones stay shared."""
+    from unittest.mock import patch  # 30 ms that only a build has to pay
+
     from torch import nn
 
     register = nn.Module.register_parameter
@@ -229,8 +231,5 @@ def parameters_on_meta() -> Iterator[None]:
             _, param = moved.setdefault(id(param), (param, new))
         register(self, name, param)
 
-    nn.Module.register_parameter = register_on_meta  # type: ignore[method-assign]
-    try:
+    with patch.object(nn.Module, "register_parameter", register_on_meta):
         yield
-    finally:
-        nn.Module.register_parameter = register  # type: ignore[method-assign]

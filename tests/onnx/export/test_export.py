@@ -90,7 +90,7 @@ def test_dropout_cannot_be_compared(tmp_path: Path) -> None:
     [
         ({"opset": 5}, "opset 5 is too old"),
         ({"opset": 999}, "opset 999 is not known"),
-        ({"mode": "learn"}, "mode 'learn' is not known\n  hint: choose infer, train"),
+        ({"mode": "learn"}, "unknown mode 'learn'\n  hint: choose infer, train"),
     ],
 )
 def test_settings_that_are_refused(settings: Any, problem: str, tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
+import torch
+
 from ridgeline.costs import move, pool, reduce
 from ridgeline.costs.work import Work
 from ridgeline.count.call import OpCall, TensorMeta
@@ -28,18 +30,15 @@ FREE = aten_names(
 
 add_rows("move", {
     # each element is read once and written once
-    "clone copy _to_copy contiguous _to_dense to_dense _copy_from to_mkldnn cat stack _stack"
-    " hstack repeat tile flip roll rot90 expand_copy view_copy permute_copy transpose_copy t_copy"
-    " slice_copy select_copy split_copy split_with_sizes_copy unbind_copy as_strided_copy"
-    " unfold_copy squeeze_copy unsqueeze_copy alias_copy detach_copy narrow_copy diagonal_copy"
-    " view_as_real_copy view_as_complex_copy _reshape_copy _conj_copy _lazy_clone constant_pad_nd"
-    " reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d"
-    " replication_pad3d _pad_circular pixel_shuffle pixel_unshuffle channel_shuffle"
-    " native_channel_shuffle im2col tril triu repeat_interleave diag_embed meshgrid block_diag"
-    " combinations masked_select nonzero nonzero_static one_hot _chunk_cat masked_scatter_backward"
-    " lu_unpack dequantize quantize_per_tensor quantize_per_tensor_dynamic quantize_per_channel"
-    " int_repr _nested_tensor_from_mask _pack_padded_sequence _nested_from_padded"
-    " to_padded_tensor _to_sparse _coalesce": lambda c: Work(),
+    "clone copy _to_copy _to_dense cat stack _stack repeat flip roll rot90 expand_copy view_copy"
+    " permute_copy transpose_copy slice_copy select_copy split_copy split_with_sizes_copy"
+    " unbind_copy unfold_copy squeeze_copy unsqueeze_copy view_as_real_copy view_as_complex_copy"
+    " narrow_copy diagonal_copy constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d"
+    " replication_pad1d replication_pad2d replication_pad3d pixel_shuffle pixel_unshuffle"
+    " channel_shuffle im2col tril triu repeat_interleave diag_embed block_diag masked_select"
+    " nonzero nonzero_static _chunk_cat masked_scatter_backward lu_unpack dequantize"
+    " quantize_per_tensor quantize_per_tensor_dynamic quantize_per_channel int_repr"
+    " _pack_padded_sequence to_padded_tensor _to_sparse _coalesce": lambda c: Work(),
     # values are put at their indices, zeros elsewhere
     "max_unpool2d max_unpool3d": lambda c: Work(),
     # a zero tensor of the input's shape with the gradient written into it
@@ -95,13 +94,6 @@ def _embedding_bag_backward(call: OpCall) -> Work:
     )
 
 
-def _bag_weights_backward(call: OpCall) -> Work:
-    """For each index the product of its row and its bag's gradient, summed."""
-    grad, table, indices = call.inputs[:3]
-    n = indices.numel * grad.shape[-1]
-    return Work.per_element(n, 2, read_bytes=grad.nbytes + table.bytes_of(n) + indices.nbytes)
-
-
 def _scatter(call: OpCall, named: int, flops: int) -> Work:
     """So many elements of the target are named; in place only these are touched."""
     target, *rest = call.inputs
@@ -127,23 +119,13 @@ def _indexed(call: OpCall) -> int:
     if any(not index.dtype.is_signed for index in indices.values()):  # truth values
         return values.numel if values.numel > 1 else target.numel
     rest = prod(size for dim, size in enumerate(target.shape) if dim not in indices)
-    return rest * prod(_broadcast([index.shape for index in indices.values()]))
-
-
-def _broadcast(shapes: list[tuple[int, ...]]) -> list[int]:
-    longest = max((len(shape) for shape in shapes), default=0)
-    padded = [(1,) * (longest - len(shape)) + shape for shape in shapes]
-    return [max(sizes) for sizes in zip(*padded, strict=True)]
+    return rest * int(prod(torch.broadcast_shapes(*[index.shape for index in indices.values()])))
 
 
 add_rows("gather", {
     "embedding index_select gather take take_along_dim index _unsafe_index _unsafe_masked_index":
         lambda c: move.gather(c.inputs[0], c.inputs[1:], c.out.numel),
-    "embedding_renorm embedding_renorm_": lambda c: move.embedding_renorm(
-        c.inputs[0], c.inputs[1], in_place=c.name.endswith("_")
-    ),
     "_embedding_bag _embedding_bag_forward_only embedding_bag": _embedding_bag,
-    "_embedding_bag_per_sample_weights_backward": _bag_weights_backward,
 })  # fmt: skip
 add_rows("scatter", {
     # a dense gradient of the whole table is written; each looked-up row is added into it
@@ -207,16 +189,11 @@ def _adaptive_pool_backward(call: OpCall) -> Work:
 
 
 add_rows("pool", {
-    "max_pool2d_with_indices max_pool3d_with_indices max_pool2d max_pool3d max_pool1d"
-    " mkldnn_max_pool2d mkldnn_max_pool3d quantized_max_pool1d quantized_max_pool2d"
-    " fractional_max_pool2d fractional_max_pool3d":
+    "max_pool2d_with_indices max_pool3d_with_indices fractional_max_pool2d fractional_max_pool3d":
         lambda c: pool.pool_windows(c.out.numel, _window(c)),
-    "avg_pool2d avg_pool3d avg_pool1d":
-        lambda c: pool.pool_windows(c.out.numel, _window(c), last=1),
-    "_adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_avg_pool1d mkldnn_adaptive_avg_pool2d":
-        partial(_adaptive_pool, divides=True),
-    "adaptive_max_pool2d adaptive_max_pool3d adaptive_max_pool1d":
-        partial(_adaptive_pool, divides=False),
+    "avg_pool2d avg_pool3d": lambda c: pool.pool_windows(c.out.numel, _window(c), last=1),
+    "_adaptive_avg_pool2d _adaptive_avg_pool3d": partial(_adaptive_pool, divides=True),
+    "adaptive_max_pool2d adaptive_max_pool3d": partial(_adaptive_pool, divides=False),
     "max_pool2d_with_indices_backward max_pool3d_with_indices_backward"
     " adaptive_max_pool2d_backward adaptive_max_pool3d_backward"
     " fractional_max_pool2d_backward fractional_max_pool3d_backward": _max_pool_backward,

@@ -1,21 +1,19 @@
-"""Element-wise operators, normalisations, losses, and optimizers that run as one operator.
+"""Element-wise operators, normalisations and losses.
 
 What PyTorch does not fuse backward appears as plain arithmetic.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from ridgeline.costs import norm
 from ridgeline.costs.loss import LOSSES, LOSSES_BACKWARD, ctc_loss, loss
-from ridgeline.costs.optimizer import ADAGRAD, ADAM, SGD, optional_flops
 from ridgeline.costs.pointwise import DROPOUT, PER_ELEMENT, power
 from ridgeline.costs.pointwise import elementwise as real_elementwise
 from ridgeline.costs.work import Each, Phased, Work
 from ridgeline.count.call import OpCall, TensorMeta
-from ridgeline.count.formulas.registry import Entry, Formula, add_rows
+from ridgeline.count.formulas.registry import Formula, add_rows
 
 # ---------------------------------------------------------------- element by element
 
@@ -60,48 +58,33 @@ def _log_sigmoid_backward(call: OpCall) -> Work:
     return Work.per_element(n, 3, transcendentals=n, read_bytes=read)
 
 
-def _rrelu(call: OpCall) -> Work:
-    """A comparison and a product with a slope drawn for each element, which is written too."""
-    x, noise = call.inputs[:2]
-    written = call.out.nbytes + noise.nbytes
-    return Work.per_element(x.numel, 2, read_bytes=x.nbytes, written_bytes=written)
-
-
 add_rows("pointwise", {
     **{name: _per_element(*cost) for name, cost in PER_ELEMENT.items() if "." not in name},
-    "add sub rsub subtract": _add,
-    "clamp clip": _clamp,
+    "add sub rsub": _add,
+    "clamp": _clamp,
     "gelu gelu_backward": _gelu,
-    "pow float_power": lambda c: elementwise(c, *power(c.get("exponent"))),
+    "pow": lambda c: elementwise(c, *power(c.get("exponent"))),
     "addcmul addcdiv": lambda c: elementwise(c, 2 if c.get("value") == 1 else 3),
     "glu": _per_element(4, 1),  # a·sigmoid(b)
     # s = sigmoid(b); g·s for a, g·a·s·(1 − s) for b
     "glu_backward": lambda c: Work.per_element(
         c.out.numel // 2, 8, transcendentals=c.out.numel // 2
     ),
-    "log_sigmoid log_sigmoid_forward": _log_sigmoid,
+    "log_sigmoid_forward": _log_sigmoid,
     "log_sigmoid_backward": _log_sigmoid_backward,
     "complex": lambda c: Work(terms=(("n", c.out.numel),)),
-    "polar": lambda c: Work(other_flops=2 * c.out.numel, transcendentals=2 * c.out.numel,
-                            terms=(("n", c.out.numel),)),
+    "polar": lambda c: Work.per_element(c.out.numel, 2, transcendentals=2 * c.out.numel),
     # selections and bit operations move data and do no floating-point arithmetic
     "bitwise_and bitwise_or bitwise_xor bitwise_not logical_and logical_or logical_xor"
-    " logical_not bitwise_left_shift bitwise_right_shift __and__ __or__ __xor__ __lshift__"
-    " __rshift__ __iand__ __ior__ __ixor__ __ilshift__ __irshift__ gcd lcm where masked_fill"
-    " isin": lambda c: Work(),
+    " logical_not bitwise_left_shift bitwise_right_shift gcd lcm where masked_fill isin":
+        lambda c: Work(),
     # x/scale, + zero point, round, two bounds, − zero point, ·scale
     "fake_quantize_per_tensor_affine_cachemask fake_quantize_per_channel_affine_cachemask"
     " _fake_quantize_per_tensor_affine_cachemask_tensor_qparams": _per_element(7),
-    "rrelu_with_noise rrelu_with_noise_functional": _rrelu,
-    "rrelu_with_noise_backward": _per_element(2),
-    "max.other min.other": lambda c: Work(
-        other_flops=c.out.numel * c.is_float, terms=(("n", c.out.numel),)
-    ),
+    "max.other min.other": _per_element(1),
     "linalg_cross": lambda c: Work.per_element(c.out.numel, 3),
 })  # fmt: skip
-add_rows("dropout", {
-    "native_dropout _fused_dropout native_dropout_backward _masked_scale": _per_element(DROPOUT)
-})  # fmt: skip
+add_rows("dropout", {"native_dropout native_dropout_backward": _per_element(DROPOUT)})
 
 # ---------------------------------------------------------------- normalisations and softmax
 
@@ -120,17 +103,6 @@ def _batch_norm(call: OpCall) -> Work:
     return work.with_bytes(written=written)
 
 
-def _batch_norm_inference(call: OpCall) -> Work:
-    work = norm.batch_norm(call.inputs[0], is_training=False)
-    return work.with_bytes(written=call.out.nbytes)
-
-
-def _rms_norm(call: OpCall) -> Work:
-    x = call.inputs[0]
-    groups = call.outputs[1].numel if len(call.outputs) > 1 else x.numel // x.shape[-1]
-    return norm.rms_norm(x.numel, groups, affine=len(call.inputs) > 1)
-
-
 def _log_softmax(call: OpCall) -> Work:
     n, dim = call.out.numel, call.get("dim")
     return norm.softmax(n, rows=n // call.out.shape[dim] if n and call.out.shape else 1)
@@ -143,9 +115,9 @@ def _batch_norm_backward(call: OpCall) -> Phased:
     )
 
 
-def _layer_norm_backward(call: OpCall, *, flops: tuple[int, int]) -> Phased:
-    affine = isinstance(call.get("weight"), TensorMeta)
-    return _norm_backward(call, (flops[0] + affine, flops[1]))
+def _layer_norm_backward(call: OpCall) -> Phased:
+    flops, sums = norm.LAYER_NORM_BACKWARD
+    return _norm_backward(call, (flops + isinstance(call.get("weight"), TensorMeta), sums))
 
 
 def _norm_backward(call: OpCall, flops: tuple[int, int]) -> Phased:
@@ -171,26 +143,19 @@ def _read_backward(call: OpCall) -> int:
 
 
 add_rows("norm", {
-    "native_batch_norm _native_batch_norm_legit cudnn_batch_norm miopen_batch_norm"
-    " _batch_norm_with_update _native_batch_norm_legit_functional": _batch_norm,
-    "_native_batch_norm_legit_no_training _batch_norm_no_update": _batch_norm_inference,
+    "native_batch_norm": _batch_norm,
     "native_layer_norm native_group_norm": lambda c: norm.layer_norm(
         c.inputs[0].numel, c.outputs[1].numel, affine=len(c.inputs) - 1
     ),
-    "_fused_rms_norm rms_norm": _rms_norm,
-    "native_batch_norm_backward cudnn_batch_norm_backward miopen_batch_norm_backward"
-    " batch_norm_backward": _batch_norm_backward,
-    "native_layer_norm_backward native_group_norm_backward": partial(
-        _layer_norm_backward, flops=norm.LAYER_NORM_BACKWARD
-    ),
-    "_fused_rms_norm_backward": partial(_layer_norm_backward, flops=norm.RMS_NORM_BACKWARD),
+    "native_batch_norm_backward": _batch_norm_backward,
+    "native_layer_norm_backward native_group_norm_backward": _layer_norm_backward,
     "_weight_norm_interface": lambda c: norm.weight_norm(c.inputs[0].numel, c.outputs[1].numel),
     "_weight_norm_interface_backward": lambda c: Work.per_element(c.inputs[0].numel, 6),
 })  # fmt: skip
 add_rows("softmax", {
-    "_softmax _safe_softmax _masked_softmax softmax": lambda c: norm.softmax(c.out.numel),
-    "_log_softmax log_softmax": _log_softmax,
-    "_softmax_backward_data _masked_softmax_backward": _per_element(*norm.SOFTMAX_BACKWARD),
+    "_softmax _safe_softmax": lambda c: norm.softmax(c.out.numel),
+    "_log_softmax": _log_softmax,
+    "_softmax_backward_data": _per_element(*norm.SOFTMAX_BACKWARD),
     "_log_softmax_backward_data": _per_element(*norm.LOG_SOFTMAX_BACKWARD),
 })  # fmt: skip
 
@@ -225,16 +190,6 @@ def _elementwise_backward(each: Each) -> Formula:
     )
 
 
-def _label_pairs(scores: TensorMeta) -> int:
-    """Every pair of a label and a class, as if all classes were labels."""
-    return scores.numel * scores.shape[-1] if scores.shape else 1
-
-
-def _multilabel_margin_backward(call: OpCall) -> Work:
-    n = _label_pairs(call.inputs[1])
-    return Work(other_flops=4 * n, factor=4, terms=(("pairs", n),))
-
-
 def _nll_loss(call: OpCall) -> Work:
     """−log p of each target; reads one log-probability per target, not all of them."""
     scores, target = call.inputs[:2]
@@ -255,95 +210,8 @@ def _nll_loss_backward(call: OpCall) -> Work:
 add_rows("loss", {
     **{name: _elementwise_loss(each) for name, each in LOSSES.items()},
     **{name: _elementwise_backward(each) for name, each in LOSSES_BACKWARD.items()},
-    # max(0, 1 − x[t] + x)
-    "multilabel_margin_loss_forward": lambda c: _loss(c, _label_pairs(c.inputs[0]), (3, 0)),
-    "multilabel_margin_loss_backward": _multilabel_margin_backward,
-    "nll_loss_forward nll_loss2d_forward nll_loss": _nll_loss,
+    "nll_loss_forward nll_loss2d_forward": _nll_loss,
     "nll_loss_backward nll_loss2d_backward": _nll_loss_backward,
     "_ctc_loss": lambda c: ctc_loss(c.outputs[-1].numel, recursions=1),
     "_ctc_loss_backward": lambda c: ctc_loss(c.get("log_alpha").numel, recursions=2),
-})  # fmt: skip
-
-# ---------------------------------------------------------------- lists of tensors, optimizers
-
-FUSED = {
-    "_fused_adam_": ADAM, "_fused_adamw_": ADAM, "_fused_sgd_": SGD, "_fused_adagrad_": ADAGRAD,
-}  # fmt: skip
-UNCHANGED = ("grads", "state_steps")
-"""Lists that the operators say they write into, but only read: steps are counted beforehand."""
-FOREACH: dict[str, Each] = {
-    **PER_ELEMENT, "add": (1, 0), "sub": (1, 0), "copy": (0, 0), "zero": (0, 0),
-    "addcmul": (2, 0), "addcdiv": (2, 0), "pow": (1, 0), "norm": (2, 0), "clone": (0, 0),
-}  # fmt: skip
-
-
-def foreach_entry(name: str) -> Entry | None:
-    """The formula of a `_foreach_` operator: that of its element-wise form on every tensor."""
-    base = name.removeprefix("aten::_foreach_").removesuffix("_")
-    if base not in FOREACH:
-        return None
-    flops, transcendentals = FOREACH[base]
-    return Entry("foreach", lambda call: _foreach(call, flops + _scaled(call), transcendentals))
-
-
-def _scaled(call: OpCall) -> int:
-    """One more FLOP an element where a factor other than 1 is applied."""
-    if "addc" not in call.name:
-        return int("add" in call.name and call.get("alpha", 1) not in (1, -1))
-    scalars = call.get("scalars")
-    if scalars is None:
-        return int(call.get("value", 1) != 1)
-    return int(not isinstance(scalars, list | tuple) or any(s != 1 for s in scalars))
-
-
-def _foreach(call: OpCall, flops: int, transcendentals: int) -> Work:
-    """In place the first list is written; an operator that returns nothing shows no outputs."""
-    first = _list(next(value for value in call.args if isinstance(value, list | tuple)))
-    n = sum(t.numel for t in first if t.is_float)
-    read: int | None = None
-    if call.name == "aten::_foreach_zero_":
-        read = 0
-    elif call.name == "aten::_foreach_copy_":
-        read = sum(t.nbytes for t in _list(call.args[1]))
-    return Work.per_element(
-        n,
-        flops,
-        transcendentals=transcendentals * n,
-        read_bytes=read,
-        written_bytes=_nbytes(call.args[0]) if call.name.endswith("_") else None,
-    )
-
-
-def _list(value: Any) -> list[TensorMeta]:
-    return [t for t in value or [] if isinstance(t, TensorMeta)]
-
-
-def _nbytes(value: Any) -> int:
-    return sum(t.nbytes for t in _list(value))
-
-
-def _fused_optimizer(call: OpCall, each: Each) -> Work:
-    """One pass over weights, gradients and state; all but the gradients are written back."""
-    n = sum(t.numel for t in _list(call.get("self")))
-    options = ("weight_decay", "momentum", "nesterov", "amsgrad", "maximize")
-    more = optional_flops(
-        **{name: bool(call.get(name)) for name in options}, is_decoupled="adamw" in call.name
-    )
-    stored = [name for name in call.signature.written if name not in UNCHANGED]
-    return Work.per_element(
-        n,
-        each[0] + more,
-        transcendentals=each[1] * n,
-        written_bytes=sum(_nbytes(call.get(name)) for name in stored),
-    )
-
-
-def _unscale(call: OpCall) -> Work:
-    grads = _list(call.args[0])
-    return Work.per_element(sum(t.numel for t in grads), 2, written_bytes=_nbytes(grads))
-
-
-add_rows("optimizer", {
-    **{name: partial(_fused_optimizer, each=each) for name, each in FUSED.items()},
-    "_amp_foreach_non_finite_check_and_unscale_": _unscale,
 })  # fmt: skip

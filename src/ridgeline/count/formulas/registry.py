@@ -39,7 +39,7 @@ def aten_names(names: str) -> frozenset[str]:
     return frozenset(f"aten::{name}" for name in names.split())
 
 
-def find(name: str, overload: str = "") -> Entry | None:
+def entry_for(name: str, overload: str = "") -> Entry | None:
     """The formula of an operator: of this overload if there is one, else of its name.
 
     An in-place operator has the formula of its out-of-place form.

@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.records import MODES
+from ridgeline.store import writing
 from ridgeline.workloads.sources import ONNX_ENDING
 
 OLDEST_OPSET = 9  # of torch's older exporter that is still worth having
 LARGEST_INLINE_BYTES = 2_000_000_000  # protobuf stops at 2 GiB, and the graph needs some of it
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+ELSEWHERE = "-o FILE"
 INSTALL = "pip install 'ridgeline[onnx]'"
 
 
@@ -48,11 +49,6 @@ class ExportSettings:
     def inline_bytes(self) -> int:
         """So many bytes of weights go into the model's own file."""
         return min(self.external_above_bytes, LARGEST_INLINE_BYTES)
-
-
-def check_mode(mode: str) -> None:
-    if mode not in MODES:
-        raise RidgelineError(f"mode {mode!r} is not known", hint=f"choose {', '.join(MODES)}")
 
 
 def check_packages(settings: ExportSettings) -> None:
@@ -158,7 +154,7 @@ class Destination:
 
     def commit(self) -> None:
         """Move the draft to its path; its weights first, so that it never lacks them."""
-        with _write_errors(self.path):
+        with writing(self.path.parent, elsewhere=ELSEWHERE):
             if data_file(self.draft).exists():
                 self.path.unlink(missing_ok=True)  # an older file must not find new weights
                 data_file(self.draft).replace(data_file(self.path))
@@ -172,12 +168,12 @@ class Destination:
 def destination(path: Path, *, force: bool = False) -> Iterator[Destination]:
     """A draft to write, and its path; what was not committed is gone afterwards."""
     check_path(path, force=force)
-    with _write_errors(path):
+    with writing(path.parent, elsewhere=ELSEWHERE):
         path.parent.mkdir(parents=True, exist_ok=True)
     # Named before it is made, so that an interrupt at any moment finds its name.
     folder = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}"
     try:
-        with _write_errors(path):
+        with writing(path.parent, elsewhere=ELSEWHERE):
             folder.mkdir()
         yield Destination(path=path, draft=folder / path.name)
     finally:
@@ -195,13 +191,3 @@ def check_path(path: Path, *, force: bool) -> None:
         raise RidgelineError(f"{path} is a folder", hint="name the file")
     if path.exists() and not force:
         raise RidgelineError(f"{path} is there already", hint="--force replaces it")
-
-
-@contextmanager
-def _write_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise RidgelineError(
-            f"cannot write {path}: {error.strerror}", hint="name a folder that you may write to"
-        ) from error

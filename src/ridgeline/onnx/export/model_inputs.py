@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from ridgeline.errors import RidgelineError
-from ridgeline.onnx.export import check_mode
 from ridgeline.records import WorkloadSpec
+from ridgeline.settings import check_mode
 from ridgeline.workloads import Inputs, Workload, resolve
 
 LEAST_SEQ_LEN = 4  # its half is not 1, which torch takes for a constant

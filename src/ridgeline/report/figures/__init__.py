@@ -3,8 +3,9 @@
 Here are the kinds of figures and their files; the drawing is in
 
 views.py      a machine with its runs and points; runs of the same settings as one; captions
-steps.py      steps, layers, kernels, memory levels and phases under the roofs
-times.py      compute time against memory time, throughput against batch, bars of step times
+steps.py      steps, layers, kernels and memory levels under the roofs
+times.py      throughput against batch, bars of step times
+sweeps.py     time, throughput and energy of a sweep against what was swept
 energy.py     work per joule, power, joules against time of a sample
 rooflines.py  the drawer of roofs
 labels.py     marks, and texts that keep clear of each other, of marks and of lines
@@ -23,11 +24,15 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import RidgelineError
+from ridgeline.report.convolutions import OF_CONVOLUTIONS, list_drawings
 from ridgeline.report.figures import energy, steps, times
 from ridgeline.report.figures.rooflines import draw_machine
 from ridgeline.report.figures.style import DPI, Drawing, in_style
+from ridgeline.report.figures.sweeps import draw_sweep
 from ridgeline.report.figures.views import MachineView, list_views
 from ridgeline.report.study import Study
+from ridgeline.report.sweeps import read_sweeps
+from ridgeline.report.text import safe_name
 from ridgeline.roofline.roofs import Roofs
 from ridgeline.store import IN_RESULTS, whole_file, writing
 
@@ -44,20 +49,14 @@ FOR_EACH: dict[str, tuple[str, Callable[[MachineView], Drawing | None]]] = {
     "layers": ("roofline_{}_layers", steps.draw_layers),
     "kernels": ("roofline_{}_kernels", steps.draw_kernels),
     "hierarchical": ("roofline_{}_hierarchical", steps.draw_levels),
-    "time": ("roofline_{}_time", times.draw_times),
-    "training": ("roofline_{}_training", steps.draw_phases),
-    "batch": ("roofline_{}_batch", steps.draw_trajectories),
     "throughput": ("throughput_{}", times.draw_throughput),
     "energy": ("energy_{}", energy.draw_arch),
     "power": ("power_{}", energy.draw_power),
     "joules": ("joules_{}", energy.draw_front),
 }
-FOR_ALL: dict[str, tuple[str, Callable[[Sequence[MachineView]], Drawing | None]]] = {
-    "machines": ("roofline_machines", steps.draw_machines),
-    "runtime": ("runtime", times.draw_runtimes),
-}
 ENERGY_KINDS = ("energy", "power", "joules")
-KINDS = (*FOR_EACH, *FOR_ALL)
+RUNTIME, SWEEP = "runtime", "sweep"  # of all machines; one for each sweep
+KINDS = (*FOR_EACH, RUNTIME, SWEEP, *OF_CONVOLUTIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +87,7 @@ def write_figures(
     _check_names("kind of figure", kinds or (), KINDS)
     figures = []
     with _drawing():
-        for kind, env, name, draw in _list_figures(list_views(study)):
+        for kind, env, name, draw in _list_figures(study):
             if kinds is not None and kind not in kinds:
                 continue
             on_progress(name)
@@ -103,7 +102,7 @@ def write_figure(study: Study, path: Path, *, kind: str = "classic") -> Figure:
     _check_names("format", [_ending_of(path)], FORMATS)
     _check_names("kind of figure", [kind], KINDS)
     with _drawing():
-        planned = [(env, draw()) for one, env, _, draw in _list_figures(list_views(study))
+        planned = [(env, draw()) for one, env, _, draw in _list_figures(study)
                    if one == kind]  # fmt: skip
         drawings = [(env, drawing) for env, drawing in planned if drawing is not None]
         if len(drawings) == 1:
@@ -136,15 +135,18 @@ def _drawing() -> Iterator[None]:
         yield
 
 
-def _list_figures(
-    views: Sequence[MachineView],
-) -> Iterator[tuple[str, str, str, Callable[[], Drawing | None]]]:
+def _list_figures(study: Study) -> Iterator[tuple[str, str, str, Callable[[], Drawing | None]]]:
     """Kind, environment, file name and drawing of each figure that may be possible."""
+    views = list_views(study)
     for view in views:
         for kind, (name, draw) in FOR_EACH.items():
             yield kind, view.machine.env, name.format(view.name), partial(draw, view)
-    for kind, (name, draw_all) in FOR_ALL.items():
-        yield kind, "", name, partial(draw_all, views)
+    yield RUNTIME, "", RUNTIME, partial(times.draw_runtimes, views)
+    for sweep in read_sweeps(study):
+        name = safe_name(f"{SWEEP}_{sweep.name}", otherwise=SWEEP)
+        yield SWEEP, "", name, partial(draw_sweep, sweep)
+    for kind, name, draw_one in list_drawings(study.convolutions, study.machines):
+        yield kind, "", name, draw_one
 
 
 def _write(drawing: Drawing, paths: Sequence[Path], kind: str, env: str) -> Figure:

@@ -6,11 +6,11 @@ Filled marks were measured by a meter, hollow ones are modelled from the coeffic
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.machine.energy_fit import BURST
-from ridgeline.report.figures.labels import Curve, Mark, draw_marks, label_marks
+from ridgeline.report.figures.labels import Labels, Mark, draw_marks, label_marks
 from ridgeline.report.figures.style import (
     GREY,
     INK,
@@ -52,6 +52,15 @@ WIDE_IN = 9.6
 AXIS = "arithmetic intensity (FLOP/B)"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """A line beside the marks."""
+
+    xs: Sequence[float]
+    ys: Sequence[float]
+    looks: dict[str, Any]
+
+
 # ---------------------------------------------------------------- the arch
 
 
@@ -82,7 +91,7 @@ def draw_arch(view: MachineView) -> Drawing | None:
         half = roof.half_intensity
         left.plot(half, roof.attainable_flops_per_j(half), marker="|", color=GREY, markersize=9)
     for axes, marks, curves in drawn:  # labels want axes that are ready
-        label_marks(draw_marks(axes, marks, curves, ()), marks, most=6)
+        label_marks(_draw_lines(axes, marks, curves), marks, most=6)
     balances = describe_balances(view.machine.passport, view.roofs)
     caption = f"Work per joule and per second on {view.device}. {'. '.join(balances)}."
     return Drawing(axes=left, title=heading, caption=caption)
@@ -91,7 +100,7 @@ def draw_arch(view: MachineView) -> Drawing | None:
 def _list_roofs(view: MachineView) -> list[EnergyRoofline]:
     """The precisions that ran, if any did; the fastest first."""
     passport = view.machine.passport
-    model = passport.energy_model(view.roofs.device, BURST) if passport is not None else None
+    model = passport.energy_model(view.roofs.device) if passport is not None else None
     if model is None or view.energies.empty:
         return []
     every = find_energy_rooflines(model, view.roofs)
@@ -134,7 +143,7 @@ def _new_pair(heading: str, subtitle: str) -> tuple[Axes, Axes]:
 
 def _describe_source(view: MachineView) -> str:
     passport = view.machine.passport
-    model = passport.energy_model(view.roofs.device, BURST) if passport is not None else None
+    model = passport.energy_model(view.roofs.device) if passport is not None else None
     assert model is not None
     origin = "imported" if model.provenance == "imported" else "measured"
     return f"coefficients {origin}, off by {format_percent(model.mean_residual)} on average"
@@ -155,6 +164,18 @@ def _scale_axes(axes: Axes, x: tuple[float, float], y: tuple[float, float], titl
     number_ticks(axes.yaxis)
     for axis in (axes.xaxis, axes.yaxis):
         dense_ticks(axis)
+
+
+def _draw_lines(
+    axes: Axes, marks: Sequence[Mark], curves: Sequence[Curve], groups: Groups = ()
+) -> Labels:
+    """Curves, marks and the legend; texts keep clear of them."""
+    for curve in curves:
+        axes.plot(curve.xs, curve.ys, **curve.looks)
+    labels = draw_marks(axes, marks, (), groups)
+    for curve in curves:
+        labels.avoid(curve.xs, curve.ys)
+    return labels
 
 
 def _make_curve(
@@ -272,7 +293,7 @@ def draw_power(view: MachineView) -> Drawing | None:
             [(sample(line=LINES[n]), one.precision) for n, one in enumerate(roofs)],
         ),
     ]
-    labels = draw_marks(axes, marks, curves, groups)
+    labels = _draw_lines(axes, marks, curves, groups)
     for level_w, text in ((constant_w, "constant power"), (cap_w, "power cap")):
         if level_w:
             spots, angle = labels.along((x[1], level_w), (x[0], level_w))
@@ -321,7 +342,7 @@ def draw_front(view: MachineView) -> Drawing | None:
         ("precision", legend_precisions(steps["precision"])),
         ("joules", _list_sources(steps)),
     ]
-    labels = draw_marks(axes, marks, curves, groups)
+    labels = _draw_lines(axes, marks, curves, groups)
     label_marks(labels, marks)
     least = steps.nsmallest(1, "energy_j_per_sample").iloc[0]
     caption = (

@@ -18,6 +18,7 @@ from ridgeline.report.figures.style import (
     INK,
     MARK_PT,
     OTHER_MARK,
+    PALE,
     SMALL_PT,
     Entry,
     Groups,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Point = tuple[float, float]
+Link = tuple[Point, float]  # of the marks of one step: from and to, and its height
 Spots = Callable[[float, float], Iterable[Point]]  # middles of a text of this width and height
 # Pixels that are taken or tried, as squares: x and y of the middle, and half a side.
 Squares = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -44,7 +46,6 @@ DISTANCES_PT = (2.5, 7.0, 14.0)
 AROUND = ((0, 1), (0, -1), (-1, 0), (1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1))
 MOST_LABELS = 12
 MANY = 16  # from here on, marks are crowded: paler bars
-VERTICAL: Any = (2, 2, 0)  # one upright stroke; "|" is an end of a level bar
 RING_PT = 5.0  # by so much the ring of a flag is wider than its mark
 
 
@@ -58,35 +59,16 @@ class Mark:
     marker: Any = "o"
     is_filled: bool = False  # its work is from counters; hollow: counted from the graph
     x_range: Point | None = None  # of its intensity
-    y_range: Point | None = None  # of its repeats
     flag: str = ""  # why it cannot be right
     is_capture: bool = False  # all kernels of a capture as one
     text: str = ""
     weight: float = 0.0  # the heaviest are labelled first
     size_pt: float = MARK_PT
-    group: str = "mark"  # begins its identifier in a file
 
     @property
     def outer_pt(self) -> float:
         """With the ring of its flag."""
         return self.size_pt + (RING_PT if self.flag else 0.0)
-
-    @property
-    def bars(self) -> list[tuple[str, Point, Point]]:
-        """Its ranges: identifier, x and y."""
-        bars = [("range", self.x_range, (self.y, self.y))] if self.x_range else []
-        if self.y_range is None or self.y_range[0] >= self.y_range[1]:
-            return bars
-        return [*bars, ("repeats", (self.x, self.x), self.y_range)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
-    """A further line."""
-
-    xs: Sequence[float]
-    ys: Sequence[float]
-    looks: dict[str, Any]
 
 
 def make_mark(point: Any, *, colour: str, marker: Any, **more: Any) -> Mark:
@@ -105,34 +87,32 @@ def make_mark(point: Any, *, colour: str, marker: Any, **more: Any) -> Mark:
     return Mark(colour=colour, marker=marker, **{**known, **more})
 
 
-def draw_marks(
-    axes: Axes, marks: Sequence[Mark], curves: Sequence[Curve], groups: Groups
-) -> Labels:
-    """Draw marks with their ranges and rings, curves and the legend: all but texts."""
+def draw_marks(axes: Axes, marks: Sequence[Mark], links: Sequence[Link], groups: Groups) -> Labels:
+    """Draw marks with their ranges and rings, links and the legend: all but texts."""
     looks: dict[str, Any] = {"zorder": 3, "alpha": 0.8 if len(marks) < MANY else 0.35,
                              "linewidth": 1.0, "markersize": 4}  # fmt: skip
     for number, mark in enumerate(marks):
-        for kind, xs, ys in mark.bars:
-            axes.plot(xs, ys, marker="|" if kind == "range" else "_", color=mark.colour,
-                      gid=f"{kind}-{number}", **looks)  # fmt: skip
+        if mark.x_range:
+            axes.plot(mark.x_range, (mark.y, mark.y), marker="|", color=mark.colour,
+                      gid=f"range-{number}", **looks)  # fmt: skip
         axes.plot([mark.x], [mark.y], marker=mark.marker, linestyle="none", zorder=4,
                   markersize=mark.size_pt, markeredgecolor=mark.colour, markeredgewidth=1.2,
                   markerfacecolor=mark.colour if mark.is_filled else "white",
-                  gid=f"{mark.group}-{number}")  # fmt: skip
+                  gid=f"mark-{number}")  # fmt: skip
         if mark.flag:
             axes.plot([mark.x], [mark.y], marker="o", zorder=3.8, markersize=mark.outer_pt,
                       markeredgecolor=INK, markeredgewidth=0.9, gid=f"flag-{number}",
                       linestyle="none", markerfacecolor="none")  # fmt: skip
-    for curve in curves:
-        axes.plot(curve.xs, curve.ys, **curve.looks)
+    for xs, y in links:
+        axes.plot(xs, (y, y), color=PALE, linewidth=1.0, zorder=1.8)
     draw_legend(axes, groups)
     labels = Labels(axes)
     for mark in marks:
         labels.avoid([mark.x], [mark.y], size_pt=mark.outer_pt)
-        for _, xs, ys in mark.bars:
-            labels.avoid(xs, ys)
-    for curve in curves:
-        labels.avoid(curve.xs, curve.ys)
+        if mark.x_range:
+            labels.avoid(mark.x_range, (mark.y, mark.y))
+    for xs, y in links:
+        labels.avoid(xs, (y, y))
     return labels
 
 
@@ -150,10 +130,8 @@ def label_marks(labels: Labels, marks: Sequence[Mark], *, most: int = MOST_LABEL
 
 def legend_of_marks(marks: Sequence[Mark]) -> list[Entry]:
     """What hollow, filled, bars and rings mean in a legend, as far as they occur."""
-    marks = [mark for mark in marks if mark.group == "mark"]
     flags = [mark.flag for mark in marks if mark.flag]
     is_above = all(flag.startswith(ABOVE_ITS) for flag in flags)
-    bars = {kind for mark in marks for kind, _, _ in mark.bars}
     entries = (
         (any(not mark.is_filled for mark in marks), sample(marker="o", is_filled=False),
          "counted from the graph (static)"),
@@ -161,8 +139,8 @@ def legend_of_marks(marks: Sequence[Mark]) -> list[Entry]:
          "hardware counters"),
         (any(mark.is_capture for mark in marks), sample(marker=OTHER_MARK),
          "a capture: hardware counters of all its kernels"),
-        ("range" in bars, sample(marker="|", line="-", width=1.0), "bytes: moved … fused"),
-        ("repeats" in bars, sample(marker=VERTICAL, size=9), "range of repeats"),
+        (any(mark.x_range for mark in marks), sample(marker="|", line="-", width=1.0),
+         "bytes: moved … fused"),
         (flags, sample(marker="o", is_filled=False, size=MARK_PT + 4, width=0.9),
          "! faster than its roof allows" if is_above else "! see text"),
     )  # fmt: skip
@@ -258,11 +236,8 @@ class Labels:
 
         return spots
 
-    def along(self, start: Point, end: Point, *, other: float = 0.0) -> tuple[Spots, float]:
-        """Over and under the line from `start`, where the text is anchored, to `end`; its angle.
-
-        `other` is how far above (or below) it another line of the same text runs, in pixels.
-        """
+    def along(self, start: Point, end: Point) -> tuple[Spots, float]:
+        """Over and under the line from `start`, where the text is anchored, to `end`; its angle."""
         (x0, y0), (x1, y1) = self.to_pixels(*start), self.to_pixels(*end)
         length, away = hypot(x1 - x0, y1 - y0), 1 if x1 > x0 else -1
         angle = atan2(away * (y1 - y0), away * (x1 - x0))
@@ -274,7 +249,7 @@ class Labels:
             for step, off_pt in product(steps, (OFF_LINE_PT, 3 * OFF_LINE_PT)):
                 off = height / 2 + off_pt * self.point
                 far = away * (width / 2 + 2 * self.point + step * slide)
-                for up in (max(other * c, 0.0) + off, min(other * c, 0.0) - off):
+                for up in (off, -off):
                     yield far * c - up * s, far * s + up * c
 
         return spots, degrees(angle)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.figures.labels import Curve, Labels, Mark, draw_marks, label_marks
+from ridgeline.report.figures.labels import Labels, Link, Mark, draw_marks, label_marks
 from ridgeline.report.figures.style import (
     GREY,
     HEIGHT_IN,
@@ -74,7 +74,6 @@ class Line:
     xs: Limits
     ys: Limits
     text: str
-    published: float | None = None  # the same by the datasheet, per second
 
     @property
     def is_flat(self) -> bool:
@@ -88,11 +87,11 @@ def draw_roofline(
     marks: Sequence[Mark],
     groups: Groups = (),
     *,
-    curves: Sequence[Curve] = (),
+    links: Sequence[Link] = (),
     height_in: float = HEIGHT_IN,
     **most: int,
 ) -> Axes:
-    """Roofs, marks, curves, the groups of a legend, and labels where there is a free spot."""
+    """Roofs, marks, links, the groups of a legend, and labels where there is a free spot."""
     x, y = _find_limits(sets, marks)
     axes = new_axes(heading, subtitle, height_in=height_in)
     _scale_roofline(axes, x, y)
@@ -109,7 +108,7 @@ def draw_roofline(
         for ridge in one.ridges:
             axes.plot(*ridge, marker="o", markersize=RIDGE_PT, color=one.colour, zorder=3)
     _draw_lines(axes, sheets, "datasheet", color=GREY, zorder=1.5, linewidth=0.9, linestyle=DASHES)
-    labels = draw_marks(axes, marks, curves, groups)
+    labels = draw_marks(axes, marks, links, groups)
     for line in [line for lines in (*outlines, sheets) for line in lines]:
         labels.avoid(line.xs, line.ys)
     for ridge in [ridge for one in sets for ridge in one.ridges]:
@@ -135,10 +134,8 @@ def draw_machine(roofs: Roofs, datasheet: Roofs | None, *, title: str) -> Axes:
 def _find_limits(sets: Sequence[RoofSet], marks: Sequence[Mark]) -> tuple[Limits, Limits]:
     """Limits of x and y that show every ridge, roof and mark, and leave space for texts."""
     ridges = [x for one in sets for x, _ in one.ridges]
-    bars = [bar for mark in marks for bar in mark.bars]
-    xs = [*ridges, *(mark.x for mark in marks), *(x for _, ends, _ in bars for x in ends)]
-    ys = [rate for one in sets for rate in one.flats.values()]
-    ys += [*(mark.y for mark in marks), *(y for _, _, ends in bars for y in ends)]
+    xs = [*ridges, *(x for mark in marks for x in (mark.x, *(mark.x_range or ())))]
+    ys = [*(rate for one in sets for rate in one.flats.values()), *(mark.y for mark in marks)]
     xs, ys = [x for x in xs if x > 0], [y for y in ys if y > 0]
     top = max(ys) * 2.2
     right = max(max(ridges, default=1.0) * 12, max(xs) * 2.5)
@@ -193,13 +190,12 @@ def outline(one: RoofSet, x: Limits) -> list[Line]:
     for level, slope in slopes.items():
         published, end = sheet_slopes.get(level), top / slope if top else x[1]
         text = f"{level.upper()} {both_rates(slope, published, 'B/s')}"
-        lines.append(Line(xs=(x[0], end), ys=(slope * x[0], top or slope * end), text=text,
-                          published=published))  # fmt: skip
+        lines.append(Line(xs=(x[0], end), ys=(slope * x[0], top or slope * end), text=text))
     for name, rate in flats.items():
         published, title = sheet_flats.get(name), "peak" if is_single else name
         text = f"{title} {both_rates(rate, published, flat_unit(title))}"
         start = rate / fastest if fastest else x[0]
-        lines.append(Line(xs=(start, x[1]), ys=(rate, rate), text=text, published=published))
+        lines.append(Line(xs=(start, x[1]), ys=(rate, rate), text=text))
     return lines
 
 
@@ -228,12 +224,10 @@ def _label_line(labels: Labels, line: Line, colour: str) -> None:
     """At the right end of a roof, or at the lower end of the slope that is inside the axes."""
     (low, high), (bottom, top) = labels.axes.get_xlim(), labels.axes.get_ylim()
     if line.is_flat:
-        at, end, sheet = (high, line.ys[0]), (low, line.ys[0]), line.published or line.ys[0]
+        at, end = (high, line.ys[0]), (low, line.ys[0])
     else:
         rate = line.ys[0] / line.xs[0]
         first, last = max(low, bottom / rate), min(high, line.xs[1], top / rate)
-        at, end, sheet = (first, rate * first), (last, rate * last), line.published or rate
-        sheet *= first
-    other = labels.to_pixels(at[0], sheet)[1] - labels.to_pixels(*at)[1]
-    spots, angle = labels.along(at, end, other=other)
+        at, end = (first, rate * first), (last, rate * last)
+    spots, angle = labels.along(at, end)
     labels.write(line.text, at, spots, color=colour, angle=angle, is_needed=True)

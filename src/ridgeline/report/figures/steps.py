@@ -11,10 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.captures.quantities import BULK_COPIES
-from ridgeline.report.figures.labels import Curve, Mark, legend_of_marks, make_mark
+from ridgeline.report.figures.labels import Mark, legend_of_marks, make_mark
 from ridgeline.report.figures.rooflines import RoofSet, draw_roofline, roof_names
 from ridgeline.report.figures.style import (
-    PALE,
     Drawing,
     Entry,
     Groups,
@@ -22,7 +21,6 @@ from ridgeline.report.figures.style import (
     legend_lines,
     legend_marks,
     legend_precisions,
-    marks_by_name,
     precision_mark,
     sample,
 )
@@ -30,9 +28,9 @@ from ridgeline.report.figures.views import (
     MachineView,
     count_steps,
     describe_points,
-    describe_undrawn,
     filter_drawable,
     name_colours,
+    name_modes,
     select_steps,
     short_name,
     shorten_name,
@@ -46,18 +44,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SUM_OF_KERNELS = "The time of a capture is the sum of its kernels' times."
-MODES = {"train": "training", "infer": "inference"}
-MODE_LINES = {"train": "-", "infer": (0, (4, 1.5))}
-MOST_TRAJECTORIES = 10
-MOST_MACHINES = 7
-MACHINES_HEADING = "Steps under the roofs of several machines"
 MOST_NAMED = 8  # layers or kernels
 MOST_DRAWN = 1_000  # layers or kernels in one picture
 SMALLEST_PT, LARGEST_PT = 3.0, 11.0
 LEVEL_MARKS = {"dram": "o", "l3": "s", "l2": "D", "l1": "^"}
 MOST_STEPS = 6  # with their levels
-PHASE_MARKS = {"forward": ">", "backward": "<", "optimizer": "s"}
-MOST_TRAINED = 5  # steps with their phases
 
 
 def draw_view(
@@ -91,97 +82,21 @@ def draw_steps(view: MachineView) -> Drawing | None:
     if points.empty or not view.roofs.is_known:
         return None
     is_capture = points["mode"].eq(CAPTURE)
-    colour, ranges = view.colours_of(points["model"]), find_repeat_ranges(view)
+    colour = view.colours_of(points["model"])
     marks = [
         make_mark(point, colour=colour[point["model"]], marker=precision_mark(point["precision"]),
-                  text=short_name(point) if point["is_first"] else "",
-                  y_range=ranges[point["configuration"], point["provenance"]])
+                  text=short_name(point) if point["is_first"] else "")
         for point in points.to_dict("records")
     ]  # fmt: skip
     groups = [
         (name_colours(points), legend_lines(colour)),
         ("precision", legend_precisions(points["precision"])),
     ]
-    modes = listed(word for mode, word in MODES.items() if points["mode"].eq(mode).any())
+    modes = name_modes(points)
     kinds = [f"{modes} steps"] if modes else []
     heading = f"{view.device}: {listed([*kinds, *(['captures'] if is_capture.any() else [])])}"
     return draw_view(view, heading, points, marks, groups, count_steps(points, "configuration"),
                      SUM_OF_KERNELS if is_capture.any() else "")  # fmt: skip
-
-
-def find_repeat_ranges(view: MachineView) -> dict[Any, tuple[float, float]]:
-    """Lowest and highest rate of repeats, by configuration and provenance."""
-    steps = view.points[view.points["grain"].isin(["step", CAPTURE])]
-    rates = steps.groupby(["configuration", "provenance"])["attained_flops_per_s"]
-    return {key: (float(rate.min()), float(rate.max())) for key, rate in rates}
-
-
-def draw_trajectories(view: MachineView) -> Drawing | None:
-    """A line through the batches of each setting that ran with at least two."""
-    points = filter_drawable(select_steps(view))
-    lines = points.groupby(["line", "provenance"], sort=False)
-    points = points[lines["batch_size"].transform("nunique").gt(1)]
-    if points.empty or not view.roofs.is_known:
-        return None
-    every = [one.sort_values("batch_size")
-             for _, one in points.groupby(["line", "provenance"], sort=False)]  # fmt: skip
-    shown = sorted(every, key=lambda one: -len(one))[:MOST_TRAJECTORIES]
-    points = points.loc[[index for one in shown for index in one.index]]
-    colour = view.colours_of(points["model"])
-    marks, curves = [], []
-    for one in shown:
-        first = one.iloc[0]
-        mine = [
-            make_mark(point, colour=colour[first["model"]], x_range=None,
-                      marker=precision_mark(first["precision"]), text=f"{point['batch_size']:.0f}")
-            for _, point in one.iterrows()
-        ]  # fmt: skip
-        marks += mine
-        curves.append(Curve(
-            xs=[mark.x for mark in mine], ys=[mark.y for mark in mine],
-            looks={"color": colour[first["model"]], "linewidth": 1.4, "zorder": 3.5,
-                   "linestyle": MODE_LINES.get(first["mode"], "-")},
-        ))  # fmt: skip
-    groups = [
-        ("model", legend_lines(colour)),
-        ("precision", legend_precisions(points["precision"])),
-        ("line", [(sample(line=MODE_LINES.get(mode, "-")), f"{mode}; number: batch")
-                  for mode in dict.fromkeys(points["mode"])]),
-    ]  # fmt: skip
-    return draw_view(view, f"{view.device}: steps as the batch grows", points, marks, groups,
-                     f"{counted(len(shown), 'setting')} with growing batch", curves=curves,
-                     most=len(marks))  # fmt: skip
-
-
-def draw_machines(views: Sequence[MachineView]) -> Drawing | None:
-    """The highest roof that was used on each machine, its fp32, its DRAM, and its steps."""
-    pairs = [(view, filter_drawable(select_steps(view)))
-             for view in views if view.roofs.is_known]  # fmt: skip
-    pairs = [(view, points) for view, points in pairs if len(points)][:MOST_MACHINES]
-    if len(pairs) < 2:
-        return None
-    colour = colours(view.name for view, _ in pairs)
-    shape = marks_by_name(model for _, points in pairs for model in points["model"])
-    marks, sets, labels, captions = [], [], [], []
-    for view, points in pairs:
-        marks += [
-            make_mark(point, colour=colour[view.name], marker=shape[point["model"]],
-                      text=short_name(point, with_precision=True) if point["is_first"] else "")
-            for _, point in points.iterrows()
-        ]  # fmt: skip
-        names = roof_names(points, view.roofs)
-        ends = list(dict.fromkeys([*names[:1], *names[-1:]]))
-        sets.append(RoofSet(roofs=view.roofs, names=ends, colour=colour[view.name]))
-        labels.append(f"{view.device}: {view.roofs_label([*ends, 'dram']).partition(';')[0]}")
-        captions.append(describe_points(count_steps(points), view, points))
-    groups = [
-        ("machine", legend_lines({view.device: colour[view.name] for view, _ in pairs})),
-        ("model", legend_marks(shape)),
-        ("mark", legend_of_marks(marks)),
-    ]
-    subtitle = "; ".join(labels)
-    axes = draw_roofline(MACHINES_HEADING, subtitle, sets, marks, groups, height_in=4.8)
-    return Drawing(axes=axes, title=f"{MACHINES_HEADING} ({subtitle})", caption=" ".join(captions))
 
 
 # ---------------------------------------------------------------- layers and kernels
@@ -221,8 +136,7 @@ def _draw_scope(view: MachineView, scope: str) -> Drawing | None:
     number = len(points) if scope == "kernel" else points["name"].nunique()
     return draw_view(view, f"{view.device}: {scope}s of {name}", points, marks,
                      [("kind", legend_lines(colour))], f"{counted(number, scope)} of {name}{how}",
-                     describe_undrawn(every) if scope == "kernel" else "", entries=[size],
-                     most=MOST_NAMED)  # fmt: skip
+                     entries=[size], most=MOST_NAMED)  # fmt: skip
 
 
 def _find_slowest(view: MachineView, parts: pd.DataFrame) -> Any | None:
@@ -250,13 +164,12 @@ def draw_levels(view: MachineView) -> Drawing | None:
     points = points.assign(is_first=~points.duplicated("configuration"))
     points = points.sort_values("time_s", ascending=False, kind="stable")
     colour, has_several = view.colours_of(points["model"]), points["precision"].nunique() > 1
-    marks, curves = [], []
+    marks, links = [], []
     for index, point in points.iterrows():
         name = short_name(point, with_precision=has_several) if point["is_first"] else ""
         marks += _mark_levels(point, known[index], colour[point["model"]], name)
-        ends = [min(known[index].values()), max(known[index].values())]
-        curves.append(Curve(xs=ends, ys=[point["attained_flops_per_s"]] * 2,
-                            looks={"color": PALE, "zorder": 1.8, "linewidth": 1.0}))  # fmt: skip
+        ends = (min(known[index].values()), max(known[index].values()))
+        links.append((ends, float(point["attained_flops_per_s"])))
     levels = [level for level in LEVELS if any(level in known[index] for index in points.index)]
     groups = [
         (name_colours(points), legend_lines(colour)),
@@ -267,7 +180,7 @@ def draw_levels(view: MachineView) -> Drawing | None:
     return draw_view(view, f"{view.device}: bytes at each memory level", points, marks, groups,
                      f"{count_steps(points)} with their memory levels",
                      f"{BULK_COPIES}." if BULK_COPIES in notes else "", levels=shown,
-                     curves=curves)  # fmt: skip
+                     links=links)  # fmt: skip
 
 
 def level_intensities(point: Any) -> dict[str, float]:
@@ -292,37 +205,3 @@ def _mark_levels(point: Any, intensities: dict[str, float], colour: str, name: s
                 flag=mark.flag if level == nearest else "", text=name if level == nearest else "")
         for level, intensity in intensities.items()
     ]  # fmt: skip
-
-
-# ---------------------------------------------------------------- phases of training
-
-
-def draw_phases(view: MachineView) -> Drawing | None:
-    """Of each network and precision, the phases of its largest batch."""
-    points = view.points[view.points["is_chosen"] & view.points["mode"].eq("train")]
-    points = points[points["grain"].eq("phase") & points["phase"].isin(PHASE_MARKS)]
-    points = points[points["configuration"].isin(_find_largest_batches(points))]
-    timed = filter_drawable(points)
-    if timed.empty or not view.roofs.is_known:
-        return None
-    has_several = points["precision"].nunique() > 1
-    names = {index: short_name(row, with_precision=has_several) for index, row in points.iterrows()}
-    colour = colours(names[index] for index in timed.index)
-    marks = [
-        make_mark(point, colour=colour[names[index]], marker=PHASE_MARKS[point["phase"]],
-                  text=names[index] if point["phase"] == "backward" else "")
-        for index, point in timed.iterrows()
-    ]  # fmt: skip
-    phases = {name: m for name, m in PHASE_MARKS.items() if name in set(timed["phase"])}
-    groups = [("step", legend_lines(colour)), ("phase", legend_marks(phases))]
-    return draw_view(view, f"{view.device}: the phases of training", timed, marks, groups,
-                      f"The phases of {count_steps(timed, 'training step')}")  # fmt: skip
-
-
-def _find_largest_batches(points: pd.DataFrame) -> list[Any]:
-    """Configurations, the largest batch of each network and precision; the slowest of them."""
-    by = ["network", "precision", "batch_size", "configuration"]
-    steps = points[points["time_s"].notna()].groupby(by)["time_s"].sum().reset_index()
-    steps = steps.sort_values(["batch_size", "time_s"], ascending=False)
-    largest = steps.drop_duplicates(["network", "precision"]).sort_values("time_s")
-    return list(largest["configuration"][-MOST_TRAINED:])

@@ -38,7 +38,6 @@ STYLE: dict[str, Any] = {
 
 PRECISION_MARKS = {"fp32": "o", "tf32": "s", "amp": "D", "bf16": "^", "fp16": "v", "fp64": "p",
                    "fp8": "P"}  # fmt: skip
-MARKS = ("o", "s", "^", "D", "v", "P", "p", "<", ">")
 OTHER_MARK = "X"
 
 
@@ -86,17 +85,8 @@ def canvas_of(axes: Axes) -> Canvas:
 
 def colours(names: Iterable[str]) -> dict[str, str]:
     """A colour for each name in its order; those after the last colour share a grey."""
-    return _assign_looks(names, COLOURS, OTHER)
-
-
-def marks_by_name(names: Iterable[str]) -> dict[str, str]:
-    """A mark for each name in its order."""
-    return _assign_looks(names, MARKS, OTHER_MARK)
-
-
-def _assign_looks(names: Iterable[str], looks: Sequence[str], other: str) -> dict[str, str]:
     unique = list(dict.fromkeys(names))
-    return dict(zip(unique, [*looks, *(other for _ in unique)], strict=False))
+    return dict(zip(unique, [*COLOURS, *(OTHER for _ in unique)], strict=False))
 
 
 def precision_mark(precision: str) -> str:
@@ -122,20 +112,15 @@ def dense_ticks(axis: Any) -> None:
 
 def number_ticks(axis: Any, unit: str = "", *, with_prefix: bool = True) -> None:
     """Numbers as people write them: `100 G` or `0.1`, not powers of ten."""
-    from matplotlib.ticker import FuncFormatter, NullFormatter
+    from matplotlib.ticker import EngFormatter, FuncFormatter, NullFormatter
 
     def write(value: float, _index: int) -> str:
-        return prefixed(value, unit) if with_prefix or value >= 1e6 else f"{value:.10g}"
+        if with_prefix or value >= 1e6:
+            return EngFormatter(unit)(value) if value else "0"
+        return f"{value:.10g}"
 
     axis.set_major_formatter(FuncFormatter(write))
     axis.set_minor_formatter(NullFormatter())
-
-
-def prefixed(value: float, unit: str = "") -> str:
-    """`100 G` for 1e11, without digits that say nothing."""
-    from matplotlib.ticker import EngFormatter
-
-    return EngFormatter(unit)(value) if value else "0"
 
 
 # ---------------------------------------------------------------- legend

@@ -8,20 +8,9 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.configurations import (
-    ENVIRONMENT,
-    NETWORK,
-    PLACE,
-    SETTINGS,
-    describe_settings,
-    find_differing_each,
-    key,
-    number_configurations,
-    read_all_settings,
-)
-from ridgeline.report.figures.style import COLOURS, colours
+from ridgeline.report.figures.style import colours
 from ridgeline.report.study import Machine, Study
-from ridgeline.report.text import counted, listed, no_rows
+from ridgeline.report.text import counted, listed, no_rows, safe_name
 from ridgeline.roofline.energy import COLUMNS as ENERGIES
 from ridgeline.roofline.points import CAPTURE
 from ridgeline.roofline.roofs import Roofs
@@ -30,9 +19,8 @@ from ridgeline.units import format_percent, format_time, si
 if TYPE_CHECKING:
     import pandas as pd
 
-NAMED = ("model", "precision", "batch_size")  # colour, mark and number tell these apart
-FURTHER = tuple(name for name in SETTINGS if name not in (*NAMED, *PLACE))
-RUN_COLUMNS = ("configuration", "is_chosen", "network", "variant", "line", "setting")
+RUN_COLUMNS = ("configuration", "is_chosen", "variant")
+MODES = {"train": "training", "infer": "inference"}
 ROOF_SOURCES = {
     "measured": "roofs as measured",
     "one core": "roofs of one core, as measured",
@@ -41,7 +29,6 @@ ROOF_SOURCES = {
     "given": "roofs as given",
 }
 OTHER_SOURCES = {"measured": ", others as measured", "datasheet": ", others of the datasheet"}
-LONGEST_NAME = 80
 LONGEST_PART = 24
 LONGEST_DEVICE = 40
 PARTS = ("phase", "layer", "kernel")
@@ -101,39 +88,21 @@ class MachineView:
 
 def list_views(study: Study) -> list[MachineView]:
     """One for each machine, also for two devices of one host."""
-    everywhere = add_configurations(study.runs)
-    points = _join_points(study.every_point, everywhere)
+    everywhere = add_configurations(study)
+    points = _join_points(study.points, everywhere)
     joules = study.energies.reindex(columns=list(ENERGIES)).astype({"run_id": object})
     energies = _join_points(joules, everywhere)
-    known = colours(_list_models(study))
+    known = colours([*study.runs.get("model", ()), *points["model"]])
     views: list[MachineView] = []
-    names = {"machines"}  # roofline_machines is the figure of all
+    names: set[str] = set()
     for machine in study.machines:
         name = _choose_name(machine, names)
         names.add(name.casefold())
-        own, is_here = (
-            table["env"].eq(machine.env) & table["device"].eq(machine.roofs.device)
-            for table in (energies, points)
-        )
-        runs = everywhere[_filter_runs(machine, study)] if len(everywhere) else everywhere
-        views.append(
-            MachineView(name=name, machine=machine, runs=runs, points=points[is_here],
-                        energies=energies[own], notes=study.notes, colours=known)
-        )  # fmt: skip
+        runs = everywhere[_is_of(machine, everywhere)] if len(everywhere) else everywhere
+        mine, joules = (table[_is_of(machine, table)] for table in (points, energies))
+        views.append(MachineView(name=name, machine=machine, runs=runs, points=mine,
+                                 energies=joules, notes=study.notes, colours=known))  # fmt: skip
     return views
-
-
-def _list_models(study: Study) -> list[str]:
-    """All models and captures; of more than there are colours, those that take longest first."""
-    points = study.every_point
-    longest = dict.fromkeys([*study.runs.get("model", ()), *points["model"]], 0.0)
-    for table, column in ((study.runs, "step_median_s"), (points, "time_s")):
-        if len(table):
-            known = table.groupby("model")[column].max().dropna()
-            longest |= {str(name): max(longest[str(name)], time_s)
-                        for name, time_s in known.items()}  # fmt: skip
-    by_time = sorted(longest, key=lambda name: -longest[name])
-    return list(longest) if len(longest) <= len(COLOURS) else by_time
 
 
 def _join_points(points: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
@@ -141,35 +110,22 @@ def _join_points(points: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     known = runs.reindex(columns=["run_id", *RUN_COLUMNS]).astype({"run_id": object})
     joined = points.merge(known, on="run_id", how="left")
     is_capture = joined["mode"].eq(CAPTURE)
-    own = -1 - joined.groupby("run_id").ngroup()  # no run has a number below zero
-    for name, value in {"configuration": own, "is_chosen": True, "network": "", "variant": "",
-                        "line": own}.items():  # fmt: skip
+    own = {"configuration": joined["run_id"], "is_chosen": True, "variant": ""}
+    for name, value in own.items():
         joined[name] = joined[name].astype(object).mask(is_capture, value)
-    joined = joined[joined["is_chosen"].notna()]
-    return joined.astype({"configuration": int, "line": int, "is_chosen": bool})
+    return joined[joined["is_chosen"].notna()].astype({"is_chosen": bool})
 
 
-def _filter_runs(machine: Machine, study: Study) -> pd.Series:
-    """Which runs are of the machine's device; two GPUs of a kind are told apart by their points."""
-    runs = study.runs
-    is_here = runs["env"].eq(machine.env)
-    is_here &= runs["device_name"].fillna("").eq(machine.roofs.device_name)
-    devices = study.points.drop_duplicates("run_id").set_index("run_id")["device"]
-    device = runs["run_id"].map(devices)
-    return is_here & (device.isna() | device.eq(machine.roofs.device))
+def _is_of(machine: Machine, table: pd.DataFrame) -> pd.Series:
+    """Which runs or points are of a device of a machine."""
+    return table["env"].eq(machine.env) & table["device"].eq(machine.roofs.device)
 
 
 def _choose_name(machine: Machine, taken: set[str]) -> str:
-    name = safe_name(machine.env)
+    name = safe_name(machine.env, otherwise="machine")
     others = (f"{name}-{number}" for number in count(2))
-    names = chain([name, safe_name(f"{name}-{machine.roofs.device}")], others)
+    names = chain([name, safe_name(f"{name}-{machine.roofs.device}", otherwise=name)], others)
     return next(free for free in names if free.casefold() not in taken)
-
-
-def safe_name(text: str) -> str:
-    """Only letters, digits, dots, dashes and underscores; never empty, never hidden."""
-    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")
-    return safe[:LONGEST_NAME].rstrip("-.") or "machine"
 
 
 def short_device(name: str) -> str:
@@ -182,52 +138,23 @@ def short_device(name: str) -> str:
 # ---------------------------------------------------------------- configurations
 
 
-def add_configurations(runs: pd.DataFrame) -> pd.DataFrame:
+def add_configurations(study: Study) -> pd.DataFrame:
     """The runs of all machines with columns that say which belong together.
 
-    configuration  a number for each set of settings
-    anywhere       the same number on every machine, where nothing but the machine differs
-    network        what its model is, with its sizes
-    is_chosen      whether it stands for its repeats: the one with the median step time
-    variant        what tells it from others of the same model, precision and batch: "infer"
-    line           a number for runs that differ in nothing but the batch
-    setting        what tells its line from others of the same model and precision
+    configuration  its title, which is the same on every machine
+    is_chosen      whether it stands for its repeats
+    variant        what its configuration is called beside model, precision and batch
     """
-    if not len(runs):
-        return runs
-    settings = read_all_settings(runs)
-    number = number_configurations(settings)
-    ordered = runs.assign(configuration=number).sort_values(["step_median_s", "run_id"])
-    same = ordered.groupby("configuration")["run_id"]
-    chosen = same.cumcount().eq((same.transform("size") - 1) // 2)
-    of_batch = find_differing_each(settings, by=NAMED, among=FURTHER)
-    of_line = find_differing_each(settings, by=("model", "precision"), among=FURTHER)
-    fixed = (*PLACE, *ENVIRONMENT)
-    anywhere = [(*key(one, but=fixed), *(one[n] for n in ENVIRONMENT if n in names))
-                for one, names in zip(settings, of_batch, strict=True)]  # fmt: skip
-    lines = [(*(one[n] for n in (*PLACE, "model", "precision")), *(one[n] for n in names))
-             for one, names in zip(settings, of_line, strict=True)]  # fmt: skip
-    return runs.assign(
-        configuration=number,
-        anywhere=_number_keys(anywhere),
-        is_chosen=chosen.reindex(runs.index),
-        network=[repr([one[name] for name in NETWORK]) for one in settings],
-        variant=_describe_each(settings, of_batch),
-        line=_number_keys(lines),
-        setting=[text or "default" for text in _describe_each(settings, of_line)],
+    if study.runs.empty:
+        return study.runs
+    cases = [study.case_of[str(run_id)] for run_id in study.runs["run_id"]]
+    modes = study.runs["mode"] if study.runs["mode"].nunique() > 1 else [""] * len(cases)
+    variants = [[str(mode), *case.extras] for mode, case in zip(modes, cases, strict=True)]
+    return study.runs.assign(
+        configuration=[case.title for case in cases],
+        is_chosen=study.runs["run_id"].isin([case.run_id for case in study.cases]),
+        variant=[", ".join(filter(None, words)) for words in variants],
     )
-
-
-def _number_keys(keys: Iterable[tuple[Any, ...]]) -> list[int]:
-    numbers: dict[tuple[Any, ...], int] = {}
-    return [numbers.setdefault(same, len(numbers)) for same in keys]
-
-
-def _describe_each(
-    settings: Iterable[Mapping[str, Any]], differing: Iterable[Sequence[str]]
-) -> list[str]:
-    return [", ".join(describe_settings(one, names))
-            for one, names in zip(settings, differing, strict=True)]  # fmt: skip
 
 
 def short_name(row: Any, *, with_precision: bool = False) -> str:
@@ -237,6 +164,11 @@ def short_name(row: Any, *, with_precision: bool = False) -> str:
     parts = [str(row["model"]), str(row["precision"]) if with_precision else ""]
     parts += [f"{row['batch_size']:.0f}", str(row.get("variant") or "")]
     return ", ".join(part for part in parts if part)
+
+
+def name_modes(rows: pd.DataFrame) -> str:
+    """`training`, `training and inference`; nothing for captures alone."""
+    return listed(word for mode, word in MODES.items() if rows["mode"].eq(mode).any())
 
 
 def shorten_name(name: str) -> str:
@@ -264,16 +196,13 @@ def select_steps(view: MachineView, *scopes: str) -> pd.DataFrame:
 
 
 def describe_points(text: str, view: MachineView, points: pd.DataFrame, *more: str) -> str:
-    """A caption: what is shown, what takes longest, what bounds how many, and what is flagged.
+    """A caption: what is shown, what takes longest, and what bounds how many.
 
     What was counted both ways, from the graph and by counters, is one thing.
     """
     has_twin = points.duplicated(["run_id", "name", "phase"], keep=False)
     once = points[points["provenance"].ne("static") | ~has_twin]
-    sentences = [
-        f"{text} on {view.device}.", describe_longest(once), count_bounds(once),
-        describe_flags(points), *more,
-    ]  # fmt: skip
+    sentences = [f"{text} on {view.device}.", describe_longest(once), count_bounds(once), *more]
     return " ".join(sentence for sentence in sentences if sentence)
 
 
@@ -303,20 +232,6 @@ def count_bounds(points: pd.DataFrame) -> str:
 
 def name_bound(bound: str) -> str:
     return {"compute": "compute", "launch": "launches"}.get(bound, bound.upper())
-
-
-def describe_flags(points: pd.DataFrame) -> str:
-    """How many have a ring with an exclamation mark, and what is wrong with the first."""
-    flags = [str(text) for text in points["flag"] if text]
-    first = flags[0].split("; likely")[0] if flags else ""
-    return f"Marked with !: {len(flags)} (the first: {first})." if flags else ""
-
-
-def describe_undrawn(points: pd.DataFrame) -> str:
-    """How many kernels cannot be drawn."""
-    number = len(points) - len(filter_drawable(points))
-    text = f"{number} of all {len(points)} have no place in it: their time, FLOPs or DRAM traffic"
-    return f"{text} is zero or not known." if number else ""
 
 
 def name_colours(points: pd.DataFrame) -> str:

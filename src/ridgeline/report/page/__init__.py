@@ -15,18 +15,25 @@ import shlex
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.findings import NO_BOUND, saving, saving_basis
-from ridgeline.machine.passport import Ceiling
+from ridgeline.report.convolutions import describe_totals, largest_losses, whole_networks
 from ridgeline.report.page.payload import describe_captures, make_payload, name_machine, to_script
 from ridgeline.report.study import Machine, Study
-from ridgeline.report.summary import WORDS, sentence, summary
-from ridgeline.report.text import counted, listed, number
-from ridgeline.roofline.roofs import LEVELS, Roofs, flat_unit
+from ridgeline.report.summary import (
+    MOST_SENTENCES,
+    WORDS,
+    find_fastest,
+    name_study,
+    write_headline,
+)
+from ridgeline.report.tables import formatted, list_ceilings, share, text
+from ridgeline.report.text import number, records
 from ridgeline.store import atomic_write_text
-from ridgeline.units import format_percent, format_time, si
+from ridgeline.units import format_percent, si
 from ridgeline.version import __version__
 
 if TYPE_CHECKING:
@@ -36,9 +43,8 @@ __all__ = ["describe_captures", "describe_machine", "write_page"]
 SCRIPTS = (  # in this order they become one script: a later one uses what earlier ones define
     "format.js", "data.js", "dom.js", "provenance.js", "scales.js", "roofs.js", "views.js",
     "marks.js", "plot.js", "pointer.js", "filters.js", "table.js", "layers.js", "charts.js",
-    "sections.js", "executed.js", "runs.js", "main.js",
+    "sections.js", "executed.js", "runs.js", "sweeps.js", "main.js",
 )  # fmt: skip
-MOST_NAMES = 3  # in the title
 COUNTED = {"static": "counted from the graph", "counter": "that hardware counters saw"}
 SOURCES = {
     "measured": "measured on this machine",
@@ -46,7 +52,11 @@ SOURCES = {
     "given": "given by hand",
     "none": "no roofs are known",
 }
-UNITS = {"bandwidth": "B/s", "launch": "s", "power": "W"}  # of a ceiling
+CEILINGS = (
+    text("roof", "Ceiling"), text("rate", "Best"), text("sustained", "Sustained"),
+    share("spread", "Spread"), share("of_datasheet", "Of datasheet"), text("conditions", "Under"),
+    text("how", "How"),
+)  # fmt: skip
 
 
 def write_page(study: Study, path: Path, *, title: str | None = None) -> Path:
@@ -62,6 +72,7 @@ def write_page(study: Study, path: Path, *, title: str | None = None) -> Path:
             page=_describe_page(study, title=title),
             left_out=left_out,
             has_points=bool(payload["points"]["count"]),
+            has_sweeps="sweeps" in payload,
             style=Markup(style),
             script=Markup(script),
             payload=Markup(to_script(payload)),
@@ -110,50 +121,42 @@ def _make_environment() -> jinja2.Environment:
 
 def _describe_page(study: Study, *, title: str | None) -> dict[str, Any]:
     """What the template shows of a study, beside the payload of the scripts."""
-    short = summary(study)
-    titles = {one.run_id: one.title for one in short.configurations}
-    # sentences are known by their text: the same numbers are of the same run
-    sources = {sentence(one): _name_source(study, one.run_id, one.work)
-               for one in short.configurations}  # fmt: skip
-    headline = [{"text": text, "provenance": sources.get(text, "")} for text in short.headline]
+    fastest = find_fastest(study)[:MOST_SENTENCES]
+    sources = [_name_source(study, case.run_id, case.work) for case in fastest]
+    pairs = zip_longest(write_headline(study), sources, fillvalue="")
+    headline = [{"text": text, "provenance": source} for text, source in pairs]
     return {
-        "title": title or _make_title(study),
+        "title": title or name_study(study),
         "made_by": f"ridgeline {__version__}",
         "headline": describe_captures(study) if study.runs.empty else headline,
-        "headrooms": [_describe_finding(study, row, titles) for row in short.findings],
+        "headrooms": [_describe_finding(study, row) for row in records(study.top_findings())],
         "no_bound": NO_BOUND,
         "energies": study.energy_sentences,
         "machines": [describe_machine(study, machine) for machine in study.machines],
+        "convolutions": {
+            "totals": describe_totals(study.convolutions),
+            "tables": [
+                (title, rows)
+                for title, rows in (
+                    ("Layers that lose most", largest_losses(study.convolutions)),
+                    ("Whole networks", whole_networks(study.convolutions)),
+                )
+                if rows
+            ],
+        },
         "stages": study.stages,
         "problems": study.problems,
     }
 
 
-def _make_title(study: Study) -> str:
-    if study.runs.empty and len(study.captures):
-        return _list_few(study.captures["label"], "capture")
-    if study.runs.empty:
-        return "Roofline report"
-    models, machines = study.runs["model"], study.runs["env"]
-    return f"{_list_few(models, 'model')} on {_list_few(machines, 'machine')}"
-
-
-def _list_few(names: Any, kind: str) -> str:
-    """Up to three names; of more, how many there are."""
-    unique = list(dict.fromkeys(map(str, names)))
-    return listed(unique) if len(unique) <= MOST_NAMES else counted(len(unique), kind)
-
-
-def _describe_finding(
-    study: Study, row: Mapping[str, Any], titles: Mapping[str, str]
-) -> dict[str, Any]:
+def _describe_finding(study: Study, row: Mapping[str, Any]) -> dict[str, Any]:
     """One of the largest headrooms."""
     run_id, bound, points = str(row["run_id"]), row["bound"], study.points
     mine = points[points["run_id"].eq(run_id) & points["name"].eq(str(row["layer"]))]
     work = mine.loc[mine["grain"].isin(["layer", "phase"]), "provenance"].min()  # counters first
     return {
         "name": str(row["layer"]),
-        "where": f"{titles.get(run_id, row['model'])}, on {row['env']}",
+        "where": f"{study.case_of[run_id].title}, on {row['env']}",
         "saves": saving(row),
         "basis": saving_basis(row),
         "floor_share": min(1.0, max(0.0, number(row["efficiency"]) or 0.0)),  # of its time
@@ -175,19 +178,22 @@ def _name_source(study: Study, run_id: str, work: object) -> str:
 
 
 def describe_machine(study: Study, machine: Machine) -> dict[str, Any]:
-    """A machine with the table of its ceilings: those of its passport, or its roofs alone."""
+    """A machine with the table of its ceilings."""
+    import pandas as pd
+
     roofs, passport = machine.roofs, machine.passport
-    rows = []
-    if passport and roofs.source == "measured" and not roofs.basis:
-        mine = [c for c in passport.ceilings if c.device == roofs.device]
-        rows = [_describe_ceiling(c, machine.datasheet, passport.measured_at) for c in mine]
+    rows = list_ceilings(machine)
     return {
         "title": name_machine(study, machine),
         "device_name": roofs.device_name,
         "device": study.device_label(machine),
         "source": roofs.basis or SOURCES.get(roofs.source, roofs.source),
         "facts": [(name, text) for name, text in _list_facts(machine) if text],
-        "rows": rows or _describe_roofs(roofs),
+        "headers": [column.header for column in CEILINGS],
+        "rows": [
+            (cells, f"{row['source']}: {roofs.device_name}, {roofs.measured_at}")
+            for row, cells in zip(rows, formatted(pd.DataFrame(rows), CEILINGS), strict=True)
+        ],
         "missing": [(m.what, m.reason) for m in passport.missing] if passport else [],
     }
 
@@ -209,49 +215,3 @@ def _list_facts(machine: Machine) -> list[tuple[str, str]]:
         ("torch", provenance.libraries.get("torch", "")),
         ("repeat with", shlex.join(provenance.command)),
     ]
-
-
-def _describe_ceiling(c: Ceiling, sheet: Roofs | None, measured_at: str) -> dict[str, str]:
-    unit = flat_unit(str(c.precision)) if c.kind == "compute" else UNITS[c.kind]
-    rates = {**sheet.flats, **sheet.bandwidth} if sheet is not None else {}
-    published = rates.get(f"{c.precision} {c.path}" if c.kind == "compute" else str(c.level))
-    at = c.conditions
-    conditions = (
-        (at.clock_hz, si(at.clock_hz or 0.0, "Hz")),
-        (at.power_w if c.kind != "power" else None, si(at.power_w or 0.0, "W")),
-        (at.temperature_c, f"{at.temperature_c or 0.0:.0f} °C"),
-    )
-    known = [text for value, text in conditions if value is not None]
-    return {
-        "what": _name_ceiling(c),
-        "best": si(c.best, unit),
-        "sustained": si(c.sustained, unit),
-        "spread": format_percent(c.spread),
-        "of_datasheet": format_percent(c.best / published) if published else "",
-        "conditions": ", ".join([*known, *at.throttle_reasons]),
-        "how": c.how,
-        "provenance": f"measured: {len(c.samples)} samples, {measured_at}; {c.how}",
-    }
-
-
-def _name_ceiling(c: Ceiling) -> str:
-    only = f", {c.what}" if c.what else ""  # where it is not of the whole device: `, one core`
-    if c.kind == "compute":
-        into = f" into {c.accumulator}" if c.accumulator else ""
-        return f"{c.precision} {c.path}{into}{only}"
-    if c.kind == "bandwidth":
-        level = str(c.level).upper() if c.level in LEVELS else str(c.level)
-        return f"{level} {c.pattern or ''}".rstrip() + only
-    return f"{c.kind}: {c.what}"
-
-
-def _describe_roofs(roofs: Roofs) -> list[dict[str, str]]:
-    """Roofs without a passport: published or given."""
-    texts = {
-        **{name: si(rate, flat_unit(name)) for name, rate in roofs.flats.items()},
-        **{level.upper(): si(rate, "B/s") for level, rate in roofs.bandwidth.items()},
-        **{f"launch: {what}": format_time(time_s) for what, time_s in roofs.launch_s.items()},
-    }
-    empty = dict.fromkeys(("sustained", "spread", "of_datasheet", "conditions"), "")
-    source = {"how": roofs.source, "provenance": f"{roofs.source}: {roofs.device_name}"}
-    return [{"what": name, "best": text, **empty, **source} for name, text in texts.items()]

@@ -9,37 +9,24 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.records import Provenance
-from ridgeline.report.configurations import (
-    PLACE,
-    SETTINGS,
-    describe_settings,
-    find_differing_each,
-    read_all_settings,
-    samples_per_s,
-)
-from ridgeline.report.executed import flops_by_roof
-from ridgeline.report.profiled import (
-    describe_gap,
+from ridgeline.report.executed import (
+    describe_capture,
+    describe_times,
     describe_trust,
-    launch_gap,
-    profiled,
-    programs,
-    whole,
 )
 from ridgeline.report.study import BUSY, Machine, Study
-from ridgeline.report.summary import floor_notes, summary
-from ridgeline.report.text import capped, number, records
-from ridgeline.report.views import repeat_command
+from ridgeline.report.summary import floor_notes
+from ridgeline.report.sweeps import describe_for_page
+from ridgeline.report.text import capped, records
+from ridgeline.report.views import repeat_command, versions_text
 from ridgeline.roofline.causes import CAUSES
 from ridgeline.roofline.floors import flops_columns, roof_of
 from ridgeline.roofline.roofs import LEVELS, Roofs
 from ridgeline.roofline.work import short_kernel
 from ridgeline.store import MeasuredRun
-from ridgeline.units import format_percent, format_time, si
+from ridgeline.units import format_percent, format_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,20 +46,16 @@ RUN_NUMBERS = {  # column of the payload: column of study.runs
     "temperature_c": "temperature_c", "step_j": "energy_j_per_step",
     "sample_j": "energy_j_per_sample", "power_w": "mean_power_w", "idle_w": "idle_power_w",
     "memory_bytes": "peak_memory_bytes", "flops": "flops", "iters": "measured_iters",
+    "samples_per_s": "samples_per_s",
 }  # fmt: skip
 RUN_TEXTS = {
     "id": "run_id", "model": "model", "mode": "mode", "precision": "precision",
     "time": "timestamp", "host": "hostname", "limits": "throttle_reasons", "meter": "energy_meter",
-    "count_id": "count_id", "label": "label",
+    "count_id": "count_id", "label": "label", "status": "status", "command": "command",
+    "versions": "versions", "warnings": "warnings", "no_energy": "no_energy", "setting": "setting",
+    "flags": "flags", "floor_note": "floor_note", "files": "files", "device": "device_name",
 }  # fmt: skip
-CAPTURE_TEXTS = {
-    "id": "run_id", "model": "label", "time": "timestamp", "device": "device_name",
-    "label": "label", "command": "command", "files": "files", "warnings": "warnings",
-}  # fmt: skip
-STORED_TEXTS = ("status", "command", "versions", "warnings", "no_energy")  # only run.json has them
-ALL_TEXTS = (*RUN_TEXTS, *STORED_TEXTS, "setting", "flags", "floor_note", "files", "device")
-SHOWN = ("model", "mode", "precision")  # beside the machine and the batch, wherever a run is named
-LIBRARIES = ("torch", "torchvision", "timm", "transformers", "triton")
+RUN_COLUMNS = {**RUN_TEXTS, **RUN_NUMBERS}
 POINT_TEXTS = ("grain", "name", "layer", "phase", "kind", "shapes", "provenance", "bound", "flag")
 POINT_NUMBERS = (
     "flops", "dram_bytes", "least_bytes", "fused_bytes", "l3_bytes", "l2_bytes", "l1_bytes",
@@ -85,7 +68,6 @@ RECONCILED_NUMBERS = (
 )  # fmt: skip
 KERNEL_TEXTS = ("kernel", "short", "family")
 KERNEL_NUMBERS = ("launches", "time_s", "share", "flops", "dram_bytes", "l2_bytes", "l1_bytes")
-COUNTED_LEVELS = ("dram", "l2", "l1")  # memory levels with a total
 
 
 def make_payload(study: Study) -> tuple[dict[str, Any], list[str]]:
@@ -94,8 +76,9 @@ def make_payload(study: Study) -> tuple[dict[str, Any], list[str]]:
     words = Words()
     runs = make_run_columns(study, words)
     rows = {words.texts[text]: row for row, text in enumerate(runs.get("id", ()))}
-    first = next((rows.get(str(finding["run_id"])) for finding in summary(study).findings), None)
+    first = next((rows.get(str(run_id)) for run_id in study.top_findings(1)["run_id"]), None)
     compared = study.reconciled.head(MOST_RECONCILED)
+    sweeps = describe_for_page(study, rows, words.column)
     payload = {
         "machines": [_describe_roofs(study, machine) for machine in study.machines],
         "runs": runs,
@@ -107,6 +90,7 @@ def make_payload(study: Study) -> tuple[dict[str, Any], list[str]]:
             "causes": CAUSES,
         },
         "first_run": first,
+        **({"sweeps": sweeps} if sweeps else {}),
         "words": words.texts,  # last: the columns above fill it
     }
     return payload, left_out
@@ -203,10 +187,10 @@ def _round_rates(roofs: Roofs) -> dict[str, dict[str, float | int | None]]:
             for kind, known in rates.items()}  # fmt: skip
 
 
-def _find_machine(study: Study, env: object, devices: Sequence[str]) -> int:
+def _find_machine(study: Study, env: str, device: str) -> int:
     """The place of a machine in `study.machines`; -1 if it is not there."""
-    return next((index for index, machine in enumerate(study.machines)
-                 if machine.env == env and machine.roofs.device in devices), -1)  # fmt: skip
+    here = [(machine.env, machine.roofs.device) for machine in study.machines]
+    return here.index((env, device)) if (env, device) in here else -1
 
 
 # ---------------------------------------------------------------- runs and captures
@@ -216,69 +200,36 @@ def make_run_columns(study: Study, words: Words) -> dict[str, Any]:
     """A row for each run and, after the `measured` ones, for each capture."""
     import pandas as pd
 
-    captures = [  # the figure places them, tables of runs leave them out
+    stored, notes = {run.run_id: run for run in study.raw_runs}, floor_notes(study)
+    rows = [
         {
-            **{name: row.get(source) for name, source in CAPTURE_TEXTS.items()},
-            "mode": "capture",
-            "machine": _find_machine(study, row["env"], (str(row["device"]),)),
-        }
-        for row in records(study.captures)
-    ]
-    rows = [*_list_runs(study), *captures]
-    columns = to_columns(pd.DataFrame(rows), ALL_TEXTS, (*RUN_NUMBERS, "samples_per_s"), words)
-    columns["measured"] = len(rows) - len(captures)
-    used = _list_used_roofs(study.every_point)
-    columns["machine"] = [row["machine"] for row in rows]
-    columns["roofs"] = [words.column(used.get(row["id"], ())) for row in rows]
-    return columns
-
-
-def _list_runs(study: Study) -> list[dict[str, Any]]:
-    """Each run by column of the payload, with its machine."""
-    stored = {run.run_id: run for run in study.raw_runs}
-    notes = floor_notes(study)
-    rows = []
-    settings = describe_run_settings(study.runs) if len(study.runs) else []
-    for row, setting in zip(records(study.runs), settings, strict=True):
-        run_id, backend = str(row["run_id"]), str(row["backend"])
-        run = stored.get(run_id)
-        device = run.request.device if run else 0
-        rows.append({
-            **{name: row.get(source) for name, source in {**RUN_TEXTS, **RUN_NUMBERS}.items()},
-            **(_read_stored_texts(run) if run else {}),
-            "samples_per_s": samples_per_s(row),
-            "setting": setting,
+            **row,
+            **(_read_stored_texts(stored[row["run_id"]]) if row["run_id"] in stored else {}),
+            "setting": ", ".join(study.case_of[row["run_id"]].extras),
             "flags": _join_flags(row),
-            "floor_note": notes.get(run_id, ""),
-            "machine": _find_machine(study, row["env"], (f"{backend}:{device}", backend)),
-        })  # fmt: skip
-    return rows
-
-
-def _read_stored_texts(run: MeasuredRun) -> dict[str, str]:
-    return {
-        "status": run.result.status,
-        "command": repeat_command(run),
-        "versions": _list_versions(run.made),
-        "warnings": "\n".join(run.result.warnings),
-        "no_energy": "\n".join(run.result.energy_reasons),
+            "floor_note": notes.get(row["run_id"], ""),
+        }
+        for row in records(study.runs)
+    ]
+    rows += [{**row, "model": row["label"], "mode": "capture"} for row in records(study.captures)]
+    table = pd.DataFrame(rows, columns=list(RUN_COLUMNS.values())).set_axis([*RUN_COLUMNS], axis=1)
+    used = _list_used_roofs(study.points)
+    return to_columns(table, list(RUN_TEXTS), list(RUN_NUMBERS), words) | {
+        "measured": len(study.runs),  # the figure places captures, tables of runs leave them out
+        "machine": [_find_machine(study, row["env"], row["device"]) for row in rows],
+        "roofs": [words.column(used.get(row["run_id"], ())) for row in rows],
     }
 
 
-def _list_versions(provenance: Provenance) -> str:
-    commit, libraries = provenance.ridgeline_commit, provenance.libraries
-    parts = [f"ridgeline {provenance.ridgeline}" + (f" ({commit.sha[:9]})" if commit else "")]
-    parts += [f"{name} {libraries[name]}" for name in LIBRARIES if name in libraries]
-    parts += [f"{name} {version}" for name, version in provenance.backends.items()]
-    return ", ".join([*parts, f"Python {provenance.python}"])
-
-
-def describe_run_settings(runs: pd.DataFrame) -> list[str]:
-    """What sets each run apart from others of its model, mode and precision, beside its batch."""
-    settings = read_all_settings(runs)
-    among = [name for name in SETTINGS if name not in (*PLACE, *SHOWN, "batch_size")]
-    differing = find_differing_each(settings, by=SHOWN, among=among)
-    return [", ".join(describe_settings(*one)) for one in zip(settings, differing, strict=True)]
+def _read_stored_texts(run: MeasuredRun) -> dict[str, str]:
+    """What only run.json has."""
+    return {
+        "status": run.result.status,
+        "command": repeat_command(run),
+        "versions": versions_text(run.made),
+        "warnings": "\n".join(run.result.warnings),
+        "no_energy": "\n".join(run.result.energy_reasons),
+    }
 
 
 def _join_flags(row: Mapping[str, Any]) -> str:
@@ -309,7 +260,7 @@ def choose_points(study: Study) -> tuple[pd.DataFrame, list[str]]:
     """
     import pandas as pd
 
-    points = study.every_point
+    points = study.points
     if points.empty:
         return points, []
     scope = points["grain"]
@@ -355,78 +306,39 @@ def _choose_kernels(kernels: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 def describe_captures(study: Study) -> list[dict[str, str]]:
     """How near each capture is to its roofs, with its source."""
-    sentences = []
-    for row in records(study.captures):
-        text = f"{row['label']}, on {row['env']}: {_describe_time(row)}."
-        reached = number(row["efficiency"])
-        if reached is not None:
-            they = "It reaches" if number(row["launches"]) == 1 else "They reach"
-            text += f" {they} {format_percent(reached)} of what the roofs allow."
-        source = f"capture: {row.get('files')}, stored as {row.get('run_id')}"
-        where = f"{source} (results in {study.results.name})"
-        sentences.append({"text": text, "provenance": where})
-    return sentences
-
-
-def _describe_time(row: Mapping[str, Any]) -> str:
-    launches, time_s, step_s = (number(row[n]) for n in ("launches", "time_s", "step_time_s"))
-    if step_s and time_s:
-        busy_s, copy_s = number(row["busy_time_s"]), number(row["copy_time_s"])
-        return launch_gap(time_s, step_s, round(launches or 0), busy_s=busy_s, copy_s=copy_s)
-    taken = "an unknown time" if time_s is None else format_time(time_s)
-    if launches == 1:
-        return f"1 kernel launch takes {taken} (the step around it was not timed)"
-    return (
-        f"{si(launches or 0)} kernel launches take {taken} together (the sum of their times; the"
-        " step around them was not timed)"
-    )
+    executed = study.executed
+    return [
+        {
+            "text": describe_capture(executed[row["run_id"]], row),
+            "provenance": f"capture: {row['files']}, stored as {row['run_id']}"
+            f" (results in {study.results.name})",
+        }
+        for row in records(study.captures)
+    ]
 
 
 def _list_profiles(study: Study, rows: Mapping[str, int]) -> list[dict[str, Any]]:
     """What the hardware did in each profiled run, then in each capture."""
-    profiles = [
-        {
-            "run": rows[one.run_id],
-            "id": one.profile_id,
-            "has_counters": bool(one.flops_by_roof) or one.dram_bytes is not None,
-            "told": [
-                f"{capped(text)}." for text in (describe_gap(one), describe_trust(one)) if text
-            ],
-            "warnings": list(one.warnings),
-            "gap_s": round_number(one.gap_s),
-            "launches": one.launches,
-            **_list_amounts(one.flops_by_roof, one.kernel_time_s, asdict(one)),
-        }
-        for one in profiled(study)
-    ]
-    own, points = programs(study), study.capture_points
-    for row, about in zip(records(study.captures), describe_captures(study), strict=True):
-        run_id = str(row["run_id"])
-        trust = describe_trust(own[run_id]) if run_id in own else ""
-        flops = flops_by_roof(points[points["run_id"].eq(run_id) & points["grain"].eq("capture")])
+    captures = {str(row["run_id"]): row for row in records(study.captures)}
+    profiles = []
+    for run_id, one in study.executed.items():
+        capture = captures.get(run_id)
+        times = describe_capture(one, capture) if capture else f"{capped(describe_times(one))}."
+        trust = describe_trust(one)
         profiles.append({
             "run": rows[run_id],
-            "id": run_id,
-            "has_counters": bool(flops),
-            "told": [about["text"], *([f"{capped(trust)}."] if trust else [])],
+            "id": one.profile_id,
+            "has_counters": one.has_counters,
+            "notes": [times, *([f"{capped(trust)}."] if trust else [])],
             "warnings": list(study.notes.get(run_id, ())),
-            "gap_s": None,  # there is no step around it
-            "launches": whole(row["launches"]),
-            **_list_amounts(flops, row["time_s"], row),
+            "gap_s": round_number(one.gap_s),
+            "launches": one.launches,
+            "flops": [[roof, round_number(n)] for roof, n in one.flops_by_roof.items()],
+            "bytes": [[level.upper(), round_number(n)] for level, n in one.bytes_by_level.items()],
+            "kernel_s": round_number(one.kernel_time_s),
+            "step_s": round_number(one.step_time_s),
         })  # fmt: skip
     return profiles
-
-
-def _list_amounts(
-    flops: Mapping[str, float], kernel_s: float | None, amounts: Mapping[str, Any]
-) -> dict[str, Any]:
-    levels = {level.upper(): amounts[f"{level}_bytes"] for level in COUNTED_LEVELS}
-    return {
-        "flops": [[roof, round_number(amount)] for roof, amount in flops.items()],
-        "bytes": [[level, round_number(moved)] for level, moved in levels.items()],
-        "kernel_s": round_number(kernel_s),
-        "step_s": round_number(amounts["step_time_s"]),
-    }
 
 
 def _make_kernel_columns(

@@ -1,6 +1,16 @@
-// Small figures against batch size, as SVG: few points, so each can carry its own provenance.
+// Small figures against a setting, as SVG: few points, so each can carry its own provenance.
+// Options: value, text, low and high of a run; at: its place on the axis, which is of a quantity
+// (axis, or in short word); name of a line of runs;
+// lost: cases without a run, as { at, place, level, text }.
 
 const MOST_CHARTS = 12;
+const AGAINST_BATCH = {
+  axis: "batch size",
+  word: "batch",
+  at: (run) => R.batch[run],
+  name: (_, [run]) => [R.precision[run], R.setting[run]].filter(Boolean).join(", "),
+};
+const MOST_SERIES = 2 * MOST_COLOURS;
 const CHART = { width: 340, height: 190, left: 52, right: 10, top: 20, bottom: 30 };
 
 // Runs by machine, model and mode; inside, by configuration. Single dots say nothing about scaling.
@@ -24,7 +34,7 @@ function drawCharts(host, runs, options) {
   const box = make(
     "div",
     { class: "charts" },
-    groups.slice(0, MOST_CHARTS).map((group) => chart(group, options)),
+    groups.slice(0, MOST_CHARTS).map((group) => chart(group, { ...AGAINST_BATCH, ...options })),
   );
   host.append(
     groups.length
@@ -48,7 +58,10 @@ function drawCharts(host, runs, options) {
 
 function chart({ title, series }, options) {
   const runs = series.flatMap(([, members]) => members);
-  const batches = [...new Set(runs.map((run) => R.batch[run]))].sort((a, b) => a - b);
+  const lost = options.lost ?? [];
+  const batches = [...new Set([...runs.map(options.at), ...lost.map(({ at }) => at)])].sort(
+    (a, b) => a - b,
+  );
   const top = 1.08 * Math.max(...runs.map((run) => options.high?.(run) || options.value(run)));
   const span = Math.log(batches.at(-1) / batches[0]) || 1;
   const width = CHART.width - CHART.left - CHART.right;
@@ -56,7 +69,7 @@ function chart({ title, series }, options) {
   const x = (batch) => CHART.left + 8 + ((width - 16) * Math.log(batch / batches[0])) / span;
   const y = (value) => CHART.top + height * (1 - value / top);
   const parts = series
-    .slice(0, MOST_COLOURS)
+    .slice(0, MOST_SERIES)
     .map(([, members], place) => curve(members, place, x, y, options));
   const svg = makeSvg(
     "svg",
@@ -64,15 +77,16 @@ function chart({ title, series }, options) {
       class: "draw",
       viewBox: `0 0 ${CHART.width} ${CHART.height}`,
       role: "group",
-      "aria-label": `${options.label} against batch size, ${title}`,
+      "aria-label": `${options.label} against ${options.axis}, ${title}`,
     },
     chartAxes(batches, top, x, y, options),
     parts,
+    lost.filter(({ place }) => place < MOST_SERIES).map((one) => lostMark(one, x(one.at))),
   );
   const names = series
-    .slice(0, MOST_COLOURS)
-    .map(([, [run]], place) =>
-      make("li", {}, swatch(place), [R.precision[run], R.setting[run]].filter(Boolean).join(", ")),
+    .slice(0, MOST_SERIES)
+    .map(([label, members], place) =>
+      make("li", {}, lineSwatch(place), options.name(label, members)),
     );
   return make(
     "figure",
@@ -81,6 +95,18 @@ function chart({ title, series }, options) {
     svg,
     make("ul", { class: "legend" }, names),
   );
+}
+
+// Colours once more with dashes, where there are more lines than colours.
+function seriesClass(place) {
+  return `k${place % MOST_COLOURS}${place >= MOST_COLOURS ? " again" : ""}`;
+}
+
+function lineSwatch(place) {
+  const line = makeSvg("path", { class: "line", d: "M0 7h20" });
+  const dot = makeSvg("circle", { class: "dot", cx: 10, cy: 7, r: 3.5 });
+  const box = { class: `${seriesClass(place)} sample`, viewBox: "0 0 20 14", "aria-hidden": "true" };
+  return makeSvg("svg", box, line, dot);
 }
 
 function chartAxes(batches, top, x, y, options) {
@@ -115,11 +141,24 @@ function chartAxes(batches, top, x, y, options) {
     makeSvg(
       "text",
       { x: CHART.width - CHART.right, y: CHART.height - 2, "text-anchor": "end" },
-      "batch size",
+      options.axis,
     ),
     makeSvg("text", { x: 0, y: 10 }, options.unit),
   );
   return parts;
+}
+
+// A cross on the axis, where a case has no run; above others at the same place.
+function lostMark({ place, level, text }, x) {
+  const y = CHART.height - CHART.bottom - 9 * level;
+  const mark = makeSvg("path", {
+    class: "lost",
+    d: `M${x - 4} ${y - 4}l8 8m0 -8l-8 8`,
+    tabindex: "0",
+    role: "img",
+    "aria-label": text,
+  });
+  return makeSvg("g", { class: seriesClass(place) }, withSource(mark, "measured", () => text));
 }
 
 function niceSteps(top) {
@@ -130,11 +169,11 @@ function niceSteps(top) {
 }
 
 function curve(members, place, x, y, options) {
-  const runs = [...members].sort((a, b) => R.batch[a] - R.batch[b]);
-  const points = runs.map((run) => `${x(R.batch[run])},${y(options.value(run))}`);
+  const runs = [...members].sort((a, b) => options.at(a) - options.at(b));
+  const points = runs.map((run) => `${x(options.at(run))},${y(options.value(run))}`);
   const shapes = [makeSvg("polyline", { class: "line", points: points.join(" ") })];
   for (const run of runs) {
-    const [at, low, high] = [x(R.batch[run]), options.low?.(run), options.high?.(run)];
+    const [at, low, high] = [x(options.at(run)), options.low?.(run), options.high?.(run)];
     if (low > 0 && high > 0)
       shapes.push(
         makeSvg("path", { class: "spread", d: `M${at - 4} ${y(low)}h8m-4 0V${y(high)}m-4 0h8` }),
@@ -146,15 +185,15 @@ function curve(members, place, x, y, options) {
       r: 4,
       tabindex: "0",
       role: "img",
-      "aria-label": `batch ${R.batch[run]}: ${options.text(run)}`,
+      "aria-label": `${options.word} ${options.at(run)}: ${options.text(run)}`,
     });
     shapes.push(
       withSource(
         dot,
         "measured",
-        () => `batch ${R.batch[run]}: ${options.text(run)}\n${runSource(run)}`,
+        () => `${options.word} ${options.at(run)}: ${options.text(run)}\n${runSource(run)}`,
       ),
     );
   }
-  return makeSvg("g", { class: `k${place}` }, shapes);
+  return makeSvg("g", { class: seriesClass(place) }, shapes);
 }

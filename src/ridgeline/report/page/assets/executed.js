@@ -75,7 +75,7 @@ function showExecuted(host, run) {
 }
 
 function showProfile(host, profile) {
-  host.append(...profile.told.map((text) => make("p", { class: "about" }, text)));
+  host.append(...profile.notes.map((text) => make("p", { class: "about" }, text)));
   if (profile.warnings.length)
     host.append(make("ul", { class: "note" }, profile.warnings.map((text) => make("li", {}, text))));
   const isRun = profile.run < R.measured;

@@ -5,10 +5,11 @@ if (byId("filters")) {
   startPointer();
   onTheme(drawSoon);
 }
-const layerTable = startLayers();
+startLayers();
 startExecuted();
 startThroughput();
 startEnergy();
+startSweeps();
 startRuns();
 startCaptures();
 startProvenance();

@@ -1,0 +1,331 @@
+"""`ridgeline conv`: every convolution under every algorithm."""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.cli import messages
+from ridgeline.cli.options import (
+    Mode,
+    Models,
+    Output,
+    option,
+    parse_batch_sizes,
+    parse_numbers,
+    takes_groups,
+)
+from ridgeline.cli.step_options import InProcess, Step
+from ridgeline.cli.tables import NOT_KNOWN, Grid, print_grid, print_text
+from ridgeline.errors import RidgelineError
+from ridgeline.settings import ALGORITHMS, check_mode
+from ridgeline.units import format_percent, format_time, si
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ridgeline.pipeline.convolutions import ConvStudy
+    from ridgeline.records import ConvShape
+    from ridgeline.report.convolutions import Convolutions
+
+EXAMPLES = """
+[bold]Examples[/]
+
+  ridgeline conv resnet18
+  ridgeline conv resnet18 squeezenet1_1 --input-size 64,224 --algorithm gemm,winograd,default
+  ridgeline conv resnet50 -b 16 --precision tf32 --mode train --engines
+  ridgeline conv vgg16 --layers features.0
+  ridgeline conv --shape 1,64,56,56,64,3,3,1,1       (n,c,h,w,k,r,s[,stride,pad,dilation,groups])
+  ridgeline conv --list-algorithms
+  ridgeline conv resnet18 --json | jq '.losses[] | {layer, best, lost}'
+
+[bold]Exit code[/]: 0 all went well; 2 something asked for is not possible; 3 a measurement failed;
+130 interrupted. What was measured is kept and not measured again.
+"""
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+_RANGE = re.compile(r"(\d+):(\d+):(\d+)")
+MOST_LOSSES = 20  # that are shown
+WHAT, NETWORK = "What is measured", "Whole networks"
+what = partial(option, rich_help_panel=WHAT)
+ABOUT = {
+    "default": "what PyTorch does; on a CPU with the implementation that oneDNN names",
+    "benchmark": "PyTorch's benchmark mode: it tries cuDNN's plans first",
+    "direct": "multiply-adds one after the other; on a GPU a Triton kernel of our own",
+    "gemm": "im2col, then a matrix product",
+    "implicit gemm": "a matrix product that reads the windows itself",
+    "implicit precomp gemm": "the same with addresses computed beforehand",
+    "fft": "a product of spectra",
+    "fft tiling": "the same in tiles",
+    "winograd": "F(2x2,3x3); on a GPU cuDNN's fused kernel, which refuses all shapes today",
+    "winograd 4x4": "F(4x4,3x3): fewer products, more error",
+    "winograd nonfused": "cuDNN's, with transforms in kernels of their own",
+    "guess": "what cuDNN's heuristic of the legacy interface names",
+    "find": "the fastest of the others, measured at the first call",
+}
+
+
+@takes_groups
+def conv(
+    step: Step,
+    models: Models = None,
+    shape: list[str] | None = what(
+        None, "n,c,h,w,k,r,s[,stride,pad,dilation,groups]; may be repeated.", "--shape"
+    ),
+    batch_size: str | None = what(None, "One or several: 1,16.", "-b", "--batch-size",
+                                  show_default="1"),
+    input_size: str | None = what(None, "One or several: 224,320 or 224:512:32; whole: 3x64x64."),
+    algorithm: str = what("all", "all, or names separated by commas.", choices=ALGORITHMS),
+    precision: str = what("fp32", "fp32, tf32, fp16 or bf16.", choices=PRECISIONS),
+    mode: Mode = "infer",
+    layers: str = what("", "Only layers whose name has this text.", metavar="NAME"),
+    engines: bool = what(False, "Also every plan of cuDNN's graph interface.", "--engines"),
+    network: bool = option(True, "Also run the whole models.", "--network/--no-network",
+                           rich_help_panel=NETWORK),
+    again: bool = what(False, "Measure again what is stored.", "--again"),
+    list_algorithms: bool = option(False, "Show the algorithms.", "--list-algorithms"),
+    list_models: bool = option(False, "Show the models.", "--list-models"),
+    in_process: InProcess = False,
+    *,
+    output: Output,
+) -> None:  # fmt: skip
+    """Measure every convolution of a model under every algorithm, verified against float64.
+
+    Each distinct shape is measured once and weighted by its use. Then the whole model runs under
+    each algorithm. The answer: which algorithm is best for which layer, and what PyTorch's choice
+    costs.
+    """
+    if list_algorithms or list_models:
+        _list(output, with_models=list_models)
+        return
+    check_mode(mode)
+    if not models and not shape:
+        raise RidgelineError(
+            "no model and no shape was named",
+            hint="for example: ridgeline conv resnet18, or --shape 1,64,56,56,64,3,3,1,1",
+        )
+    from ridgeline.pipeline.cases import Executor
+    from ridgeline.pipeline.convolutions import ConvSelection, ConvStudy
+    from ridgeline.store import ResultsFolder
+
+    (settings,) = step.settings(precision)
+    selection = ConvSelection(
+        models=tuple(dict.fromkeys(models or ())),
+        shapes=tuple(parse_shape(text) for text in shape or ()),
+        batch_sizes=parse_batch_sizes(batch_size) or (1,),
+        input_sizes=parse_sizes(input_size),
+        algorithms=parse_algorithms(algorithm),
+        mode=mode,
+        settings=settings,
+        layers=layers,
+        engines=engines,
+        in_network=network,
+        again=again,
+    )
+    results = ResultsFolder(output.results)
+    results.check_writable()
+    executor = Executor(in_process=in_process)
+    study = ConvStudy(results=results, selection=selection, executor=executor)
+    _measure(study, output)
+
+
+def _measure(study: ConvStudy, output: Output) -> None:
+    """Measure, with what was measured shown also after an interrupt."""
+    from ridgeline.cli.interrupts import stopped_at_once
+    from ridgeline.cli.progress import progress_bar
+    from ridgeline.signals import interrupts_later
+
+    interrupted = False
+    with stopped_at_once(), suppress(ImportError, OSError):
+        import pandas  # noqa: F401
+    try:
+        with progress_bar(1, quiet=output.quiet) as progress:
+            study.progress = progress
+            total = study.prepare()
+        with progress_bar(total, quiet=output.quiet) as progress:
+            study.progress = progress
+            study.run()
+    except KeyboardInterrupt:
+        interrupted = True
+    try:
+        with interrupts_later():
+            show(study, output)
+    except KeyboardInterrupt:
+        interrupted = True
+    if interrupted:
+        messages.end_interrupted(f"; passes kept: {study.measured + study.kept}")
+    study.check_possible()
+    if study.runner is not None:
+        messages.end_runs(study.runner)
+    if study.failures:
+        sys.exit(messages.SOME_FAILED)
+
+
+# ---------------------------------------------------------------- options
+
+
+def parse_shape(text: str) -> ConvShape:
+    """`1,64,56,56,64,3,3,1,1` as a shape; stride, padding, dilation and groups may be left out."""
+    from ridgeline.pipeline.convolutions import SHAPE_FORM, shape_from_numbers
+
+    try:
+        return shape_from_numbers([int(part) for part in text.split(",")])
+    except (ValueError, RidgelineError):
+        raise RidgelineError(
+            f"--shape {text!r} is not valid",
+            hint=f"give {SHAPE_FORM} as whole numbers: 1,64,56,56,64,3,3,1,1",
+        ) from None
+
+
+def parse_sizes(text: str | None) -> tuple[tuple[int, ...] | None, ...]:
+    """`224,320`, `224:512:32` or `3x64x64`: several sizes, of square images or whole."""
+    if text is None:
+        return (None,)
+    if (found := _RANGE.fullmatch(text)) and int(found[1]) and int(found[3]):
+        sizes = range(int(found[1]), int(found[2]) + 1, int(found[3]))
+        if sizes:
+            return tuple((size,) for size in sizes)
+    like = "224,320, or 224:512:32 with a step, or 3x64x64 for a model of your own"
+    return tuple(parse_numbers("--input-size", part, like=like) for part in text.split(","))
+
+
+def parse_algorithms(text: str) -> tuple[str, ...]:
+    """`gemm,winograd 4x4` as names; `all` stands for those of the device."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in names:
+        if name not in (*ALGORITHMS, "all"):
+            raise RidgelineError(
+                f"unknown algorithm {name!r}", hint=f"choose all, {', '.join(ALGORITHMS)}"
+            )
+    return names
+
+
+def _list(output: Output, *, with_models: bool) -> None:
+    if with_models:
+        from ridgeline.workloads import list_models
+
+        rows = [{"model": name, "about": about} for name, _, about in list_models("*")]
+    else:
+        rows = [{"algorithm": name, "about": about} for name, about in ABOUT.items()]
+    if output.as_json:
+        messages.print_json(rows)
+        return
+    print_grid(Grid(header=[*rows[0]], rows=[[*row.values()] for row in rows], text_columns=2))
+
+
+# ---------------------------------------------------------------- what is shown
+
+
+def show(study: ConvStudy, output: Output) -> None:
+    """The answer of what is measured: tables for people, JSON for programs."""
+    from ridgeline.report.convolutions import to_json
+    from ridgeline.report.views import write_views
+
+    found = study.answer()
+    if output.as_json:
+        messages.print_json(to_json(found.rows, found.networks, found.losses))
+    else:
+        _show_tables(found)
+    messages.show_notes(study.problems)
+    for text in study.failures:
+        messages.show_problem(f"{text}\n  hint: the other algorithms and shapes were measured")
+    if study.runner is not None and study.runner.completed:
+        write_views(study.results)
+    if not output.quiet:
+        kept = f", {study.kept} were stored before" if study.kept else ""
+        messages.show_message(
+            f"{study.measured} passes measured{kept}; runs are in {study.results.runs_path}"
+        )
+
+
+def _show_tables(found: Convolutions) -> None:
+    from ridgeline.report.convolutions import describe_totals
+
+    if found.rows.empty:
+        return
+    for model, of_model in found.rows.groupby("model", sort=False):
+        print_text(f"{str(model) or 'Single convolutions'}: time of a call", style="bold")
+        print_grid(_times_grid(of_model))
+    losses = found.losses
+    if len(losses):
+        print_text("What PyTorch's choice costs", style="bold")
+        if losses["lost"].gt(0).any():
+            print_grid(_losses_grid(losses))
+        for sentence in describe_totals(found):
+            print_text(sentence)
+    if len(found.networks):
+        print_text("Whole networks", style="bold")
+        print_grid(_networks_grid(found.networks))
+    _print_reasons(found.rows)
+
+
+def _times_grid(rows: pd.DataFrame) -> Grid:
+    """A row per layer and pass, a column per algorithm; the best one is marked."""
+    from ridgeline.report.text import records
+
+    names = [name for name in ALGORITHMS if name in set(rows["algorithm"])]
+    names += [name for name in rows["algorithm"].unique() if name not in names]
+    cells = []
+    keys = ["batch_size", "input_size", "layer", "uses", "shape", "phase"]
+    for key, group in rows.groupby(keys, sort=False, dropna=False):
+        of = {str(row["algorithm"]): row for row in records(group)}
+        right = {name: row["time_s"] for name, row in of.items()
+                 if row["status"] == "ok" and row["time_s"]}  # fmt: skip
+        best = min(right, key=lambda name: right[name], default="")
+        times = [_cell(of.get(name)) + ("*" if name == best else "")
+                 for name in names]  # fmt: skip
+        _, size, layer, uses, shape, phase = map(str, key)
+        cells.append([layer or NOT_KNOWN, size, shape, phase, f"{uses}x", *times])
+    header = ["layer", "input", "shape", "pass", "uses", *names]
+    return Grid(header=header, rows=cells, text_columns=4)
+
+
+def _cell(row: dict[str, Any] | None) -> str:
+    """A time; of what is not ranked, why."""
+    if row is None or row["status"] == "refused":
+        return NOT_KNOWN
+    if row["status"] == "ok":
+        return format_time(row["time_s"])
+    return str(row["precision_computed"] or row["status"])
+
+
+def _losses_grid(losses: pd.DataFrame) -> Grid:
+    from ridgeline.report.text import records
+
+    worst = losses[losses["lost"].gt(0)].sort_values("lost_s", ascending=False).head(MOST_LOSSES)
+    cells = [
+        [row["model"] or NOT_KNOWN, str(row["input_size"] or ""), row["layer"] or row["shape"],
+         row["phase"], row["chosen"], row["chosen_kernels"][:40], row["best"],
+         format_time(row["chosen_time_s"]), format_time(row["best_time_s"]),
+         format_percent(row["lost"])]
+        for row in records(worst)
+    ]  # fmt: skip
+    header = ["model", "input", "layer", "pass", "chosen", "what ran", "best", "its time",
+              "best time", "lost"]  # fmt: skip
+    return Grid(header=header, rows=cells, text_columns=7, spare=("input", "pass", "what ran"))
+
+
+def _networks_grid(networks: pd.DataFrame) -> Grid:
+    from ridgeline.report.text import records
+
+    cells = [
+        [row["model"], row["algorithm"], str(row["batch_size"]), str(row["input_size"] or ""),
+         format_time(row["time_s"]),
+         si(row["energy_j"], "J") if row["energy_j"] == row["energy_j"] and row["energy_j"]
+         else NOT_KNOWN,
+         "; ".join(note.partition(" convolutions")[0] for note in row["notes"]) or "none"]
+        for row in records(networks)
+    ]  # fmt: skip
+    header = ["model", "algorithm", "batch", "input", "step", "energy", "not its own"]
+    return Grid(header=header, rows=cells, text_columns=2)
+
+
+def _print_reasons(rows: pd.DataFrame) -> None:
+    """Why algorithms are not in the comparison, each reason once."""
+    others = rows[rows["status"].ne("ok")]
+    for (name, status), group in others.groupby(["algorithm", "status"], sort=False):
+        reasons = list(dict.fromkeys(group["reason"]))
+        more = f"; and {len(reasons) - 2} more reasons" if len(reasons) > 2 else ""
+        print_text(f"{name}, {status}: {'; '.join(reasons[:2])}{more}", style="dim")

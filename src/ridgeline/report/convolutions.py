@@ -1,0 +1,463 @@
+"""Studies of convolutions, joined: per layer the best algorithm, and what PyTorch's choice costs.
+
+A row of the table of layers is one algorithm on one pass of one layer. Only results that are right
+and in the precision of the run are compared. `best` is the fastest of them; `find` and `guess` run
+one of the others and are never the best themselves. `lost` is the share of a chosen time that the
+best saves, `lost_s` that time in a step, with all uses of the layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.records import RANKED, AlgorithmResult, ConvLayer
+from ridgeline.report.stored import Machines
+from ridgeline.report.text import no_rows, plain, records
+from ridgeline.roofline.floors import add_floors, flops_column
+from ridgeline.store import MeasuredRun, StoredConv, StoredConvNetwork
+from ridgeline.units import format_percent, format_time
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CHOOSERS = ("find", "guess")  # run one of the other algorithms
+CHOICES = ("default", "benchmark", "guess")  # whose losses are shown
+BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
+TOO_MUCH = 0.2  # of a layer's time lost is worth a finding
+ALGORITHM = "algorithm"  # the kind of a finding
+SETUP = ("precision", "layout", "device_name")  # in which passes of one shape differ
+NETWORK = ("model", "batch_size", "input_size", "mode", *SETUP)
+LAYER = (*NETWORK, "layer", "uses", "shape", "phase")
+OF_CONVOLUTIONS = ("algorithms", "losses", "executed-flops")  # kinds of figures
+MOST_LOSSES, MOST_BARS, LONGEST = 15, 30, 80  # rows, bars, characters of a text
+BEST_COLOUR, LOST_COLOUR = "#3b6fb6", "#d9822b"
+MEASURED = (
+    "status", "reason", "time_s", "warm_time_s", "samples_s", "clock", "workspace_bytes",
+    "rel_error", "bound", "precision_computed", "kernels", "implementation", "flops_executed",
+    "flops_source",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convolutions:
+    """All studies of convolutions in a folder."""
+
+    rows: pd.DataFrame = field(default_factory=no_rows)  # an algorithm on a pass of a layer
+    losses: pd.DataFrame = field(default_factory=no_rows)
+    totals: pd.DataFrame = field(default_factory=no_rows)  # losses of whole networks
+    networks: pd.DataFrame = field(default_factory=no_rows)  # whole models, timed
+
+    @property
+    def of_networks(self) -> pd.DataFrame:
+        """The losses of layers, without those of single shapes."""
+        return self.losses[self.losses["model"].ne("")] if len(self.losses) else self.losses
+
+
+def join_convolutions(
+    convolutions: Iterable[StoredConv],
+    networks: Sequence[StoredConvNetwork],
+    runs: Iterable[MeasuredRun],
+    machines: Machines,
+    layers: str = "",
+) -> Convolutions:
+    """Join what is stored of convolutions (of `layers` with this text in their names), of networks
+    and of whole models.
+    """
+    rows = layer_rows(networks, pass_rows(convolutions, machines))
+    if len(rows):
+        rows = rows[rows["layer"].str.contains(layers, regex=False)]
+    losses = find_losses(rows)
+    return Convolutions(
+        rows=rows,
+        losses=losses,
+        totals=find_totals(losses),
+        networks=network_rows(networks, runs),
+    )
+
+
+# ---------------------------------------------------------------- tables
+
+
+def pass_rows(runs: Iterable[StoredConv], machines: Machines) -> pd.DataFrame:
+    """A row for each algorithm on each pass of each shape: the latest that was measured."""
+    import pandas as pd
+
+    latest: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for run in runs:
+        for one in run.result.timings:
+            row = _pass_row(run, one)
+            row["_roofs"] = machines.of(run).roofs
+            key = tuple(row[name] for name in (*SETUP, "shape", "phase", "algorithm"))
+            latest.pop(key, None)
+            latest[key] = row
+    if not latest:
+        return no_rows()
+    tables = []
+    table = pd.DataFrame(latest.values())
+    for _, same in table.groupby(table["_roofs"].map(id), sort=False):
+        roofs = same["_roofs"].iloc[0]
+        tables.append(_with_floors(same.drop(columns="_roofs"), roofs))
+    return pd.concat(tables).sort_index()
+
+
+def _pass_row(run: StoredConv, one: AlgorithmResult) -> dict[str, Any]:
+    request, shape = run.request, run.request.shape
+    moved = BYTES[request.precision] * shape.elements
+    return {
+        "precision": request.precision, "layout": request.layout,
+        "device_name": run.result.device_name, "shape": str(shape), "phase": request.phase,
+        "algorithm": one.algorithm, **{name: getattr(one, name) for name in MEASURED},
+        "flops_model": 2 * shape.macs, "dram_bytes": moved, "run_id": run.run_id,
+    }  # fmt: skip
+
+
+def _with_floors(table: pd.DataFrame, roofs: Any) -> pd.DataFrame:
+    """With the floor of the mathematics: model FLOPs, each operand moved once, one launch."""
+    work = table.assign(flops=table["flops_model"], launches=1)
+    for precision in table["precision"].unique():
+        column = flops_column(str(precision), "matrix")
+        work[column] = work["flops"].where(work["precision"].eq(precision), 0.0)
+    floors = add_floors(work.astype({"time_s": float}), roofs)
+    return table.assign(floor_s=floors["floor_s"], efficiency=floors["efficiency"])
+
+
+def layer_rows(networks: Iterable[StoredConvNetwork], passes: pd.DataFrame) -> pd.DataFrame:
+    """The rows of every layer of every network; then of shapes that no network here has."""
+    import pandas as pd
+
+    if passes.empty:
+        return no_rows()
+    layers = pd.DataFrame(
+        [_layer_row(one, layer) for one in networks for layer in one.result.layers if layer.shape],
+        columns=["model", "batch_size", "input_size", "mode", "precision", "layout", "layer",
+                 "uses", "shape"],
+    ).drop_duplicates()  # fmt: skip
+    joined = layers.merge(passes, on=["shape", "precision", "layout"])
+    if len(joined):
+        joined = joined[joined["mode"].eq("train") | joined["phase"].eq("forward")]
+    alone = passes[~passes["shape"].isin(layers["shape"])]
+    alone = alone.assign(model="", batch_size=0, input_size="", mode="infer", uses=1, layer="")
+    whole = pd.concat([one for one in (joined, alone) if len(one)], ignore_index=True)
+    columns = [*LAYER, *(name for name in whole.columns if name not in LAYER)]
+    return whole[columns]
+
+
+def _layer_row(network: StoredConvNetwork, layer: ConvLayer) -> dict[str, Any]:
+    request = network.request
+    return {
+        "model": request.model, "batch_size": request.batch_size,
+        "input_size": size_text(request.input_size), "mode": request.mode,
+        "precision": request.precision, "layout": request.layout, "layer": layer.layer,
+        "uses": layer.uses, "shape": str(layer.shape),
+    }  # fmt: skip
+
+
+def size_text(size: Sequence[int] | None) -> str:
+    """`224`, `224x160`; empty for the model's own."""
+    return "x".join(map(str, size or ()))
+
+
+def find_losses(rows: pd.DataFrame) -> pd.DataFrame:
+    """What each choice of PyTorch and cuDNN loses against the best of the same precision."""
+    import pandas as pd
+
+    if rows.empty:
+        return no_rows()
+    right = rows[rows["status"].eq(RANKED) & rows["time_s"].notna()]
+    found = []
+    for key, group in right.groupby(list(LAYER), sort=False, dropna=False):
+        able = group[~group["algorithm"].isin(CHOOSERS)]
+        if len(able) < 2:
+            continue  # nothing to compare
+        best = min(records(able), key=lambda row: float(row["time_s"]))
+        for chosen in records(group[group["algorithm"].isin(CHOICES)]):
+            lost_s = max(0.0, chosen["time_s"] - best["time_s"])
+            found.append({
+                **dict(zip(LAYER, key, strict=True)),
+                "chosen": chosen["algorithm"],
+                "chosen_kernels": ran_text(chosen), "chosen_time_s": chosen["time_s"],
+                "best": best["algorithm"], "best_time_s": best["time_s"],
+                "lost": lost_s / chosen["time_s"],
+                "lost_s": lost_s * chosen["uses"], "run_id": chosen["run_id"],
+            })  # fmt: skip
+    return pd.DataFrame(found)
+
+
+def ran_text(row: Mapping[str, Any]) -> str:
+    """What ran, by the name that its library gives; else its kernels or operators."""
+    return str(row["implementation"] or ", ".join(row["kernels"]))
+
+
+def find_totals(losses: pd.DataFrame) -> pd.DataFrame:
+    """The losses of a network: all layers and passes of it together, by choice."""
+    if losses.empty:
+        return no_rows()
+    whole = losses.assign(
+        time_s=losses["chosen_time_s"] * losses["uses"],
+        best_s=losses["best_time_s"] * losses["uses"],
+    )
+    keys = [*NETWORK, "chosen"]
+    totals = whole.groupby(keys, sort=False, dropna=False)[["time_s", "best_s", "lost_s"]].sum()
+    totals = totals.reset_index()
+    return totals.assign(lost=totals["lost_s"] / totals["time_s"])
+
+
+def network_rows(
+    networks: Iterable[StoredConvNetwork], runs: Iterable[MeasuredRun]
+) -> pd.DataFrame:
+    """Whole models under their algorithms: the latest run of each."""
+    import pandas as pd
+
+    known = {_whole_key(one.request) for one in networks}
+    latest: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for run in runs:
+        request, energy = run.request, run.result.energy
+        key = _whole_key(request)
+        if key not in known:
+            continue
+        same = (key, request.algorithm, run.result.device_name)
+        latest.pop(same, None)
+        latest[same] = {
+            "model": request.model, "algorithm": request.algorithm,
+            "batch_size": request.batch_size, "input_size": size_text(request.input_size),
+            "mode": request.mode, "precision": run.result.precision,
+            "time_s": run.result.step_time_s.median,
+            "energy_j": energy.energy_j_per_step if energy else None,
+            "device_name": run.result.device_name, "run_id": run.run_id,
+            "notes": [text for text in run.result.warnings if "convolutions ran under" in text],
+        }  # fmt: skip
+    return pd.DataFrame(latest.values())
+
+
+def _whole_key(request: Any) -> tuple[Any, ...]:
+    return (request.model, request.batch_size, request.input_size, request.mode,
+            request.precision, request.layout)  # fmt: skip
+
+
+# ---------------------------------------------------------------- findings
+
+
+def find_convolutions(
+    losses: pd.DataFrame, runs: Iterable[MeasuredRun], machines: Machines
+) -> list[dict[str, Any]]:
+    """A finding for each layer of a run whose default loses too much, with the columns of others.
+
+    What is saved is what the study of single convolutions says, not a floor.
+    """
+    if losses.empty:
+        return []
+    much = losses[losses["chosen"].eq("default") & losses["lost"].gt(TOO_MUCH)]
+    found = []
+    for run in runs:
+        request, result = run.request, run.result
+        if request.algorithm != "default":
+            continue
+        known = (request.model, request.batch_size, size_text(request.input_size), request.mode,
+                 result.precision, request.layout, result.device_name)  # fmt: skip
+        for row in records(much):
+            if tuple(row[name] for name in NETWORK) == known:
+                found.append(_make_finding(run, row, machines.of(run).env))
+    return found
+
+
+def _make_finding(run: MeasuredRun, row: Mapping[str, Any], env: str) -> dict[str, Any]:
+    times = f"{format_time(row['best_time_s'])} instead of {format_time(row['chosen_time_s'])}"
+    return {
+        "run_id": run.run_id, "env": env, "model": row["model"], "mode": row["mode"],
+        "precision": row["precision"], "batch_size": row["batch_size"],
+        "layer": f"{row['layer']} ({ALGORITHM})", "kind": ALGORITHM, "bound": None,
+        "time_s": row["chosen_time_s"] * row["uses"],
+        "floor_s": row["best_time_s"] * row["uses"], "efficiency": 1 - row["lost"],
+        "headroom_s": row["lost_s"], "share": row["lost_s"] / run.result.step_time_s.median,
+        "meaning": f"the {row['phase']} pass by {row['best']} takes {times} by PyTorch's choice"
+        f" ({row['chosen_kernels']}), measured alone",
+        "advice": f"run the model with --algorithm '{row['best']}' and compare the step; other"
+        " layers may lose by it",
+    }  # fmt: skip
+
+
+# ---------------------------------------------------------------- for programs
+
+
+def to_json(
+    rows: pd.DataFrame, networks: pd.DataFrame, losses: pd.DataFrame
+) -> dict[str, list[dict[str, Any]]]:
+    """Layers, networks and losses, as `ridgeline conv --json` writes them."""
+    layers = [
+        {
+            "model": row["model"], "batch_size": row["batch_size"],
+            "input_size": row["input_size"], "mode": row["mode"], "layer": row["layer"],
+            "uses": row["uses"], "shape": row["shape"], "pass": row["phase"],
+            **{name: row[name] for name in ("algorithm", *MEASURED, "flops_model", "floor_s",
+                                            "efficiency", "precision", "run_id")},
+        }
+        for row in _plain_records(rows)
+    ]  # fmt: skip
+    shown = [{"pass" if name == "phase" else name: value for name, value in row.items()}
+             for row in _plain_records(losses)]  # fmt: skip
+    return {"layers": layers, "networks": _plain_records(networks), "losses": shown}
+
+
+def _plain_records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as JSON has them: null for what is not known."""
+    return [{name: _plain(value) for name, value in row.items()} for row in records(table)]
+
+
+def _plain(value: Any) -> Any:
+    return [plain(one) for one in value] if isinstance(value, tuple | list) else plain(value)
+
+
+# ---------------------------------------------------------------- for people
+
+
+def describe_totals(found: Convolutions) -> list[str]:
+    """A sentence for each choice on each network: what it costs."""
+    return [
+        f"{row['model']}{_at(row)}, {row['mode']}, {row['precision']}, batch {row['batch_size']}:"
+        f" the convolutions of a step take {format_time(row['time_s'])} by {row['chosen']} and"
+        f" {format_time(row['best_s'])} with the best algorithm for each layer:"
+        f" {format_percent(row['lost'])} is lost"
+        for row in records(found.totals)
+        if row["model"]
+    ]
+
+
+def _at(row: Mapping[str, Any]) -> str:
+    return f" at {row['input_size']}" if row["input_size"] else ""
+
+
+def largest_losses(found: Convolutions) -> list[dict[str, str]]:
+    """The layers that lose most, as texts."""
+    if found.losses.empty:
+        return []
+    worst = found.losses[found.losses["lost"].gt(0)].nlargest(MOST_LOSSES, "lost_s")
+    return [
+        {
+            "network": f"{row['model'] or 'a single convolution'}{_at(row)}",
+            "layer": f"{row['layer'] or row['shape']}, {row['phase']}",
+            "chosen": f"{row['chosen']}: {row['chosen_kernels']}"[:LONGEST],
+            "its time": format_time(row["chosen_time_s"]), "best": row["best"],
+            "best time": format_time(row["best_time_s"]), "lost": format_percent(row["lost"]),
+        }
+        for row in records(worst)
+    ]  # fmt: skip
+
+
+def whole_networks(found: Convolutions) -> list[dict[str, str]]:
+    """Whole models under their algorithms, as texts."""
+    return [
+        {
+            "network": f"{row['model']}{_at(row)}, batch {row['batch_size']}",
+            "algorithm": row["algorithm"], "step": format_time(row["time_s"]),
+            "energy": f"{row['energy_j']:.3g} J" if row["energy_j"] == row["energy_j"]
+            and row["energy_j"] is not None else "",
+            "not its own": "; ".join(note.partition(" convolutions")[0] for note in row["notes"]),
+        }
+        for row in records(found.networks)
+    ]  # fmt: skip
+
+
+# ---------------------------------------------------------------- figures
+# The drawing is imported where it is used: the figures' own package imports this module.
+
+
+def list_drawings(found: Convolutions, machines: Sequence[Any]) -> Iterator[tuple[str, str, Any]]:
+    """Kind, file name and drawing of each figure that can be drawn."""
+    losses = found.of_networks
+    for model in found.networks["model"].unique() if len(found.networks) else ():
+        rows = found.networks[found.networks["model"].eq(model)]
+        yield "algorithms", f"conv_{_file_name(model)}_times", partial(draw_times, rows, model)
+    for model in losses["model"].unique() if len(losses) else ():
+        rows = losses[losses["model"].eq(model) & losses["chosen"].eq("default")]
+        yield "losses", f"conv_{_file_name(model)}_losses", partial(draw_losses, rows, model)
+    if len(losses):
+        worst = max(records(losses), key=lambda row: float(row["lost_s"]))
+        yield "executed-flops", "conv_roofline", partial(draw_executed, found, worst, machines)
+
+
+def _file_name(model: str) -> str:
+    return "".join(c if c.isalnum() or c in "._-" else "-" for c in model)
+
+
+def draw_times(rows: pd.DataFrame, model: str) -> Any:
+    """The step of a network against its input size, a line for each algorithm."""
+    from ridgeline.report.figures.style import (
+        Drawing,
+        colours,
+        draw_legend,
+        legend_lines,
+        new_axes,
+    )
+
+    heading = f"{model}: step time by convolution algorithm"
+    axes = new_axes(heading, "median step of the whole network")
+    colour = colours(rows["algorithm"])
+    sized = rows.assign(side=rows["input_size"].map(_side))
+    for name, same in sized.groupby("algorithm", sort=False):
+        line = same.sort_values("side")
+        axes.plot(line["side"], line["time_s"] * 1e3, color=colour[str(name)], marker="o")
+    axes.set_yscale("log")
+    axes.set_xlabel("input size (pixels a side; 0: the model's own)")
+    axes.set_ylabel("step (ms)")
+    draw_legend(axes, [("algorithm", legend_lines(colour))])
+    best = min(records(rows), key=lambda row: float(row["time_s"]))
+    caption = f"The shortest step is {format_time(best['time_s'])}, by {best['algorithm']}."
+    return Drawing(axes=axes, title=heading, caption=caption)
+
+
+def _side(size: str) -> int:
+    """The last of `3x64x64`; 0 where the model's own is used."""
+    return int(size.rpartition("x")[2] or 0)
+
+
+def draw_losses(rows: pd.DataFrame, model: str) -> Any:
+    """A bar for each layer: the best time, and beyond it what PyTorch's choice loses."""
+    from ridgeline.report.figures.style import Drawing, draw_legend, legend_lines, new_axes
+
+    if rows.empty:
+        return None
+    heading = f"{model}: what PyTorch's choice costs"
+    worst = rows.nlargest(MOST_BARS, "lost_s").iloc[::-1]
+    names = [f"{row['layer']}{_at(row)}, {row['phase']} ({row['best']})" for row in records(worst)]
+    best = worst["best_time_s"] * worst["uses"] * 1e3
+    axes = new_axes(heading, "time of each layer in a step; in brackets the best algorithm",
+                    height_in=max(2.2, 1.1 + 0.17 * len(worst)))  # fmt: skip
+    axes.barh(names, best, color=BEST_COLOUR, height=0.7)
+    axes.barh(names, worst["lost_s"] * 1e3, left=best, color=LOST_COLOUR, height=0.7)
+    axes.set_xlabel("time (ms)")
+    looks = {"best algorithm": BEST_COLOUR, "lost by default": LOST_COLOUR}
+    draw_legend(axes, [("", legend_lines(looks))])
+    lost_s = float(rows["lost_s"].sum())
+    caption = f"All layers together lose {format_time(lost_s)} of the default's time."
+    return Drawing(axes=axes, title=heading, caption=caption)
+
+
+def draw_executed(found: Convolutions, worst: Mapping[str, Any], machines: Sequence[Any]) -> Any:
+    """One layer on the roofline, a point for each algorithm, with the FLOPs that it executes."""
+    from ridgeline.report.figures.rooflines import draw_machine
+    from ridgeline.report.figures.style import Drawing, colours, draw_legend, legend_lines
+
+    rows = found.rows
+    same = rows[rows["flops_executed"].notna() & rows["status"].eq(RANKED)]
+    for name in LAYER:
+        same = same[same[name].eq(worst[name])]
+    roofs = next((one.roofs for one in machines
+                  if one.roofs.device_name == worst["device_name"]), None)  # fmt: skip
+    if same.empty or roofs is None or not roofs.compute or not roofs.bandwidth:
+        return None
+    heading = f"{worst['model']}, {worst['layer']}: executed FLOPs by algorithm"
+    axes = draw_machine(roofs, None, title=heading)
+    colour = colours(same["algorithm"])
+    for row in records(same):
+        x, y = row["flops_executed"] / row["dram_bytes"], row["flops_executed"] / row["time_s"]
+        axes.plot([x], [y], color=colour[row["algorithm"]], marker="o")
+        axes.set_ylim(bottom=min(axes.get_ylim()[0], y / 2))
+    draw_legend(axes, [("algorithm", legend_lines(colour))])
+    caption = (
+        f"{worst['shape']}. Bytes are those of input, weight and output, once. Fewer FLOPs are"
+        " further to the left; the fastest algorithm need not be the highest point."
+    )
+    return Drawing(axes=axes, title=heading, caption=caption)
