@@ -359,7 +359,7 @@ def max_batch(
 
     `where` takes `input_size`, `seq_len`, `config` and the rest of what `count` does.
     """
-    from ridgeline.count.capacity import max_batch as find_max_batch
+    from ridgeline.count.growth import max_batch as find_max_batch
 
     settings: dict[str, Any] = {"mode": mode, "precision": precision, "optimizer": optimizer}
 

@@ -26,11 +26,11 @@ NO_TIME, NO_FLOPS, NO_BYTES = (
     "no FLOPs: no counter of them was collected",
     "no bytes: no counter of them was collected",
 )
-RATES = "FLOPs are not told: rates without time or cycles"
+RATES = "FLOPs are unavailable: rates without time or cycles"
 OVER_RATE = f"time is cycles over their rate: {SM_CYCLES} / {SM_RATE}"
 L2_CHART = "L2 bytes are those of Nsight Compute's own chart (lts2xbar), not lts__t_bytes"
 L1_CHART = "L1 bytes are those of Nsight Compute's own chart (writeback), not l1tex__t_bytes"
-ONLY_INSTRUCTIONS = "tensor-core FLOPs are not told: only tensor instructions were counted"
+ONLY_INSTRUCTIONS = "tensor-core FLOPs are unavailable: only tensor instructions were counted"
 
 
 def ops(end: str = "", unit: str = "smsp", **counts: float) -> dict[str, float]:
@@ -64,7 +64,8 @@ VECTOR = [
      {"flops_fp32_vector": [4]}, (NO_TIME, NO_BYTES)),
     (ops(fadd=1, fmul=2) | ops(unit="sm", ffma=3), {"flops_fp32_vector": [9]},
      (NO_TIME, NO_BYTES)),
-    (ops(fadd=1, fmul=1), {}, ("fp32 FLOPs are not told: ffma not collected", NO_TIME, NO_BYTES)),
+    (ops(fadd=1, fmul=1), {},
+     ("fp32 FLOPs are unavailable: ffma not collected", NO_TIME, NO_BYTES)),
     (ops(ffma=5), {"flops_fp32_vector": [10]},
      ("fp32 FLOPs are a lower bound: no fadd, fmul", NO_TIME, NO_BYTES)),
     # a kernel without a value has no sum

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.captures.files import (
     NCU,
+    NO_FLOPS,
     PRODUCTS,
     STEP,
     TRACES,
@@ -25,8 +26,9 @@ from ridgeline.store import ResultsFolder
 
 PRODUCT = 2 * 2048**3
 BULK = "L1 bytes leave out the bulk tensor copies of this chip"
-
-
+CYCLES = (
+    "time is cycles over their rate: sm__cycles_elapsed.avg / sm__cycles_elapsed.avg.per_second"
+)
 HAS_LIBRARY = importlib.util.find_spec("ncu_report") is not None
 
 
@@ -76,6 +78,15 @@ def test_a_training_step() -> None:
     assert found["device"] == "NVIDIA H200"
 
 
+def test_backward_is_in_no_nvtx_range() -> None:
+    assert read(STEP).kernels["nvtx"].value_counts().to_dict() == {
+        "": 330,
+        "step/forward": 288,
+        "step/optimizer": 17,
+        "step/backward": 2,
+    }
+
+
 def test_a_row_whole() -> None:
     first = read(STEP).kernels.iloc[0].to_dict()
     name = first.pop("kernel")
@@ -93,11 +104,93 @@ def test_a_row_whole() -> None:
     }  # fmt: skip
 
 
+def test_each_distinct_launch_once() -> None:
+    found = read_totals(NCU / "h200_resnet50_bs32_amp_per_launch_config_raw.csv")
+    assert (found["kernels"], found["flops"]["fp16"]) == (136, None)
+    assert found["flops"]["tensor_fp16"] == 290_696_200_192
+
+
 def test_scaled_units_of_a_long_table_agree_with_a_wide_one() -> None:
     wide, long = read_totals(PRODUCTS), read_totals(NCU / "h200_gemm_dtypes_details.csv")
     assert long["flops"] == wide["flops"]
     for name in ("dram_bytes", "l2_bytes", "l1_bytes", "kernel_time_s"):
         assert long[name] == pytest.approx(wide[name], rel=0.01)  # two decimals of a Gbyte
+
+
+UNKNOWN_CHIP = (
+    "tensor-core FLOPs are unavailable: only tensor instructions were counted;"
+    " collect sm__ops_path_tensor_src_*, or, before compute capability 7.5 (V100),"
+    " sm__inst_executed_pipe_tensor.sum with the column CC or --device"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "flops", "moved", "time_s", "shares", "device", "warnings"),
+    [
+        # tensor instructions of a plain convolution are not taken for FLOPs
+        ("a100_single_conv_stdout_noise_rules.csv",
+         {"fp64": 0, "fp32": 2 * 524_288 + 16_384, "fp16": 4 * 20_480}, (66_048, 877_856, 344_064),
+         6387.24 / 959_621_505.52, (0.0337, None), None, [CYCLES, UNKNOWN_CHIP]),
+        # the metrics of the first rooflines
+        ("ada_cc89_gpp_v0.csv",
+         {"fp64": 122_305_685_313 + 371_957_323_851 + 2 * 734_774_600_586,
+          "fp32": 2 * 24_541_362_358, "fp16": 0},
+         (134_957_158_144, 225_714_841_568, 455_104_804_320), 36_873_068_823 / 1_619_726_202.90,
+         (None, None),
+         "CC 8.9", [CYCLES]),
+        # ragged rows with names for people
+        ("b200_cublaslt_fp8_details_ragged.log", {}, (None, None, None), 406_240e-9,
+         (0.2359, 0.0074),
+         "CC 10.0",
+         ["no FLOPs: no counter of them was collected",
+          "no bytes: no counter of them was collected"]),
+    ],
+)  # fmt: skip
+def test_other_recorded_files(
+    name: str,
+    flops: dict[str, int],
+    moved: tuple[int | None, ...],
+    time_s: float,
+    shares: tuple[float | None, float | None],
+    device: str | None,
+    warnings: list[str],
+) -> None:
+    assert read_totals(NCU / name) == {
+        "kernels": 1,
+        "flops": NO_FLOPS | flops,
+        **dict(zip(("dram_bytes", "l2_bytes", "l1_bytes"), moved, strict=True)),
+        "kernel_time_s": pytest.approx(time_s),
+        "sm_peak_share": pytest.approx(shares[0]),
+        "dram_peak_share": pytest.approx(shares[1]),
+        "device": device,
+        "warnings": warnings,
+    }
+
+
+@pytest.mark.skipif(not HAS_LIBRARY, reason="the package ncu-report is not installed")
+def test_a_binary_report() -> None:
+    capture = read(NCU / "ada_cc89_gpp_v3.ncu-rep")
+    assert (capture.kind, capture.compute_capability) == ("ncu-rep", "8.9")
+    found = read_totals(NCU / "ada_cc89_gpp_v3.ncu-rep")
+    assert found == {
+        "kernels": 2,
+        "flops": NO_FLOPS | {"fp64": 2_320_762_817_844},
+        "dram_bytes": 538_027_896_704,
+        "l2_bytes": 664_650_235_488,
+        "l1_bytes": 1_488_318_063_104,
+        "kernel_time_s": pytest.approx(26.544667136),
+        "sm_peak_share": None,
+        "dram_peak_share": None,
+        "device": "NVIDIA GeForce RTX 4060 Laptop GPU",
+        "warnings": [
+            "fp64 FLOPs are made from rates per cycle",
+            "from rates: dram__bytes.sum.per_second",
+            "L2 bytes are those of Nsight Compute's own chart (lts2xbar), not lts__t_bytes",
+            "L1 bytes are those of Nsight Compute's own chart (writeback), not l1tex__t_bytes",
+            "tensor cores were not counted: FLOPs are a lower bound if kernels use them; collect"
+            " sm__ops_path_tensor_src_*",
+        ],
+    }
 
 
 def test_a_report_that_nothing_can_read_says_what_to_install(
@@ -145,6 +238,20 @@ def test_an_installed_ncu_reads_a_report_where_its_library_is_not(
     arguments = (tmp_path / "arguments").read_text().split()
     assert arguments == ["--import", str(report), "--csv", "--page", "raw", "--print-units", "base"]
     assert (capture.file, capture.kind, capture.launches) == (str(report), "ncu-rep", 12)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("ada_cc89_launchfailed_nan.csv", "has 1 kernel and no values: none is a number: a kernel"
+         " could not be launched again for counting"),
+        ("a100_rule_only_roofline.csv", "has 1 kernel with a rule and no metric"),
+    ],
+)  # fmt: skip
+def test_files_that_are_refused(name: str, problem: str) -> None:
+    with pytest.raises(RidgelineError) as refused:
+        read(NCU / name)
+    assert refused.value.problem == f"{NCU / name} {problem}"
 
 
 def test_shares_of_the_peak_are_averaged_over_the_time_of_the_kernels() -> None:

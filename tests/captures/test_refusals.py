@@ -94,8 +94,8 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     ("metric", "unit", "reason"),
     [
         ("smsp__sass_thread_inst_executed_op_fadd_pred_on.sum", "inst",
-         "fp32 FLOPs are not told: fmul, ffma not collected"),
-        ("dram__bytes_read.sum", "byte", "DRAM bytes are not told: only reads were collected"),
+         "fp32 FLOPs are unavailable: fmul, ffma not collected"),
+        ("dram__bytes_read.sum", "byte", "DRAM bytes are unavailable: only reads were collected"),
         ("dram__bytes.sum", "sector", "not used, for their units: dram__bytes.sum in sector; export"
          " with --print-units base"),
     ],
@@ -116,4 +116,4 @@ def test_reads_without_writes_are_not_the_traffic(tmp_path: Path) -> None:
     text = HEADER.replace('sum"', 'sum","dram__bytes_read.sum"').replace('"us"', '"us","byte"')
     totals = read_totals(write_file(tmp_path, "a.csv", text + '"0","1","a","2","5"\n'))
     assert (totals["kernel_time_s"], totals["dram_bytes"]) == (2e-6, None)
-    assert "DRAM bytes are not told: only reads were collected" in totals["warnings"]
+    assert "DRAM bytes are unavailable: only reads were collected" in totals["warnings"]

@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ridgeline.measure.backends import Backend, EventTimeline
-from ridgeline.measure.precision import Precision
+from ridgeline.measure.backends import Backend, EventTimeline, Precision
 from ridgeline.measure.step import Stepper, make_stepper
 from ridgeline.settings import Settings
 from ridgeline.workloads import Inputs, Workload

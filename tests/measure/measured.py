@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from tests.measure.fakes import FP32, workload
 
-from ridgeline.measure.backends import Backend, CudaBackend
-from ridgeline.measure.precision import Precision
+from ridgeline.measure.backends import Backend, CudaBackend, Precision
 from ridgeline.measure.run_record import Case, Measurement, timed_result
 from ridgeline.measure.timing import StepTimes, Timing, WarmUp
 from ridgeline.records import Conditions, EnergyWindowResult, RunConditions, Usage, WorkloadSpec

@@ -9,9 +9,9 @@ import pytest
 from tests.measure.measured import energy_window, measured, timing_of
 
 from ridgeline.measure.advice import warnings
+from ridgeline.measure.backends import Precision
 from ridgeline.measure.energy import summarise_windows
 from ridgeline.measure.layers import LayerTimes, Seen
-from ridgeline.measure.precision import Precision
 from ridgeline.measure.run_record import Measurement
 from ridgeline.measure.timing import WarmUp
 from ridgeline.records import Conditions, EnergyResult, KernelTime, Usage

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from ridgeline.measure import precision
-from ridgeline.measure.backends import Backend
-from ridgeline.measure.precision import Precision, choose_precision
+from ridgeline.measure import backends
+from ridgeline.measure.backends import Backend, Precision, choose_precision
 from ridgeline.measure.step import torch_settings
 from ridgeline.settings import Settings
 
@@ -52,7 +51,7 @@ def test_what_each_device_can(
     asked: str,
     lacking: str | None,
 ) -> None:
-    monkeypatch.setattr(precision, "read_text", lambda _path: what)
+    monkeypatch.setattr(backends, "read_text", lambda _path: what)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: what)
 
     chosen = choose_precision(asked, backend(kind))

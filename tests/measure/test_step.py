@@ -10,8 +10,7 @@ import torch
 from tests.measure.fakes import CPU, FP32, Said, line_batch, squares, stepper, workload
 from torch import Tensor, nn
 
-from ridgeline.measure.backends import Backend
-from ridgeline.measure.precision import Precision
+from ridgeline.measure.backends import Backend, Precision
 from ridgeline.measure.step import Placement, make_stepper, torch_settings
 from ridgeline.measure.timing import NoMarks
 from ridgeline.settings import Settings

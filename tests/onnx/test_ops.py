@@ -9,6 +9,7 @@ from onnx import TensorProto
 from tests.onnx.models import (
     MS,
     Case,
+    Operand,
     check,
     int8,
     int64,
@@ -20,6 +21,10 @@ from tests.onnx.models import (
 )
 
 F = 4
+
+
+def words(*shape: int) -> Operand:
+    return typed(TensorProto.STRING, *shape)
 
 
 @table(
@@ -113,6 +118,111 @@ def test_formula_names_its_numbers(tmp_path: Path) -> None:
     assert row.formula == ("2·N·Cout·Hout·Wout·(Cin/g)·Kh·Kw = 2·2·8·5·5·2·3·3 = 14400")
     assert (row.path, row.op, row.kind, row.dtype) == ("it", "onnx::Conv", "conv", "fp32")
     assert row.settings == "group=2 strides=1,1"
+
+
+@table(
+    Case("add", "Add", [x(2, 3), x(3)], other=6, read=9 * F, written=6 * F),
+    Case("integers are no work", "Add", [int64(2, 3), int64(3)], read=9 * 8),
+    Case("relu", "Relu", [x(2, 3)], other=6),
+    Case("sigmoid", "Sigmoid", [x(6)], other=18, transcendental=6),
+    Case("gelu", "Gelu", [x(6)], other=24, transcendental=6),
+    Case("gelu by tanh", "Gelu", [x(6)], other=48, transcendental=6,
+         attributes={"approximate": "tanh"}),
+    Case("clip by both", "Clip", [x(6), x(), x()], other=12),
+    Case("clip from below", "Clip", [x(6), x()], other=6),
+    Case("clip of old", "Clip", [x(6)], other=12, opset=6, attributes={"min": 0.0, "max": 6.0}),
+    Case("square", "Pow", [x(6), known(2.0, np.float32)], other=6),
+    Case("any power", "Pow", [x(6), x()], transcendental=6),
+    Case("sum of three", "Sum", [x(6), x(6), x(6)], other=12),
+    Case("where", "Where", [typed(TensorProto.BOOL, 6), x(6), x(6)], read=6 + 2 * 6 * F),
+    Case("quantise", "QuantizeLinear", [x(6), x(), uint8()], other=30, written=6),
+    Case("dequantise", "DequantizeLinear", [uint8(6), x(), uint8()], other=12, read=6 + F + 1),
+    Case("dequantise int4", "DequantizeLinear", [typed(TensorProto.INT4, 6), x()], other=6,
+         read=3 + F),
+    Case("bias and gelu", "BiasGelu", [x(2, 6), x(6)], other=60, transcendental=12, domain=MS),
+    Case("quick gelu", "QuickGelu", [x(6)], other=30, transcendental=6, domain=MS),
+    Case("quantised sum", "QLinearAdd",
+         [uint8(6), x(), uint8(), uint8(6), x(), uint8(), x(), uint8()], other=60, domain=MS),
+    Case("dropout at rest", "Dropout", [x(6)], read=0, written=0),
+    Case("softplus", "Softplus", [x(6)], other=18, transcendental=12),
+)  # fmt: skip
+def test_pointwise(case: Case, tmp_path: Path) -> None:
+    check(case, tmp_path)
+
+
+@table(
+    Case("batch norm", "BatchNormalization", [x(2, 3, 4, 4), x(3), x(3), x(3), x(3)],
+         other=2 * 96, transcendental=3, read=(96 + 12) * F),
+    Case("layer norm", "LayerNormalization", [x(2, 5, 8), x(8), x(8)], other=8 * 80,
+         transcendental=10),
+    Case("layer norm without bias", "LayerNormalization", [x(2, 5, 8), x(8)], other=7 * 80,
+         transcendental=10),
+    Case("instance norm", "InstanceNormalization", [x(2, 3, 4), x(3), x(3)], other=8 * 24,
+         transcendental=6),
+    Case("group norm", "GroupNormalization", [x(2, 6, 4), x(6), x(6)], other=8 * 48,
+         transcendental=2 * 3, attributes={"num_groups": 3}),
+    Case("rms norm", "RMSNormalization", [x(2, 5, 8), x(8)], other=4 * 80, transcendental=10,
+         opset=23),
+    Case("skip and layer norm", "SkipLayerNormalization",
+         [x(2, 5, 8), x(2, 5, 8), x(8), x(8), x(8)], other=10 * 80, transcendental=10, domain=MS),
+    Case("skip and rms norm", "SkipSimplifiedLayerNormalization", [x(2, 5, 8), x(2, 5, 8), x(8)],
+         other=5 * 80, transcendental=10, domain=MS),
+    Case("softmax", "Softmax", [x(2, 5)], other=40, transcendental=10),
+    Case("log-softmax", "LogSoftmax", [x(2, 5)], other=40, transcendental=12),
+    Case("lrn", "LRN", [x(1, 4, 2, 2)], other=(2 * 3 + 3) * 16, transcendental=16,
+         attributes={"size": 3}),
+)  # fmt: skip
+def test_norms(case: Case, tmp_path: Path) -> None:
+    check(case, tmp_path)
+
+
+@table(
+    Case("max pool", "MaxPool", [x(1, 2, 6, 6)], other=18 * 4,
+         attributes={"kernel_shape": [2, 2], "strides": [2, 2]}),
+    Case("average pool", "AveragePool", [x(1, 2, 6, 6)], other=18 * 5,
+         attributes={"kernel_shape": [2, 2], "strides": [2, 2]}),
+    Case("global norm of order 3", "GlobalLpPool", [x(1, 2, 6, 6)], other=2 * 72,
+         transcendental=72 + 2, attributes={"p": 3}),
+    Case("global average", "GlobalAveragePool", [x(1, 2, 6, 6)], other=72 + 2),
+    Case("nearest", "Resize", [x(1, 2, 3, 3), None, known([1, 1, 2, 2], np.float32)]),
+    Case("bilinear", "Resize", [x(1, 2, 3, 3), None, known([1, 1, 2, 2], np.float32)],
+         other=72 * 7, attributes={"mode": "linear"}),
+    Case("mean", "ReduceMean", [x(2, 6), known([1])], other=12 + 2),
+    Case("sum", "ReduceSum", [x(2, 6), known([1])], other=12),
+    Case("norm", "ReduceL2", [x(2, 6), known([1])], other=24, transcendental=2),
+    Case("largest", "ArgMax", [x(2, 6)], other=12, attributes={"axis": 1}),
+    Case("top k", "TopK", [x(2, 6), known([4])], other=12 * 2, outputs=2),
+    Case("fft", "DFT", [x(1, 8, 2)], other=5 * 8 * 3, opset=17, attributes={"axis": 1}),
+    Case("boxes", "NonMaxSuppression", [x(1, 10, 4), x(1, 3, 10), known([2])],
+         other=12 * 3 * 45, written=3 * 2 * 3 * 8),
+    Case("cross entropy", "SoftmaxCrossEntropyLoss", [x(4, 10), int64(4)], other=4 * 40 + 4,
+         transcendental=44),
+)  # fmt: skip
+def test_pooling_and_reductions(case: Case, tmp_path: Path) -> None:
+    check(case, tmp_path)
+
+
+@table(
+    Case("reshape is free", "Reshape", [x(2, 6), known([3, 4])], read=0, written=0),
+    Case("transpose is free", "Transpose", [x(2, 6)], read=0, written=0),
+    Case("slice is free", "Slice", [x(2, 6), known([0]), known([1])], read=0, written=0),
+    Case("concat", "Concat", [x(2, 6), x(2, 4)], read=20 * F, written=20 * F,
+         attributes={"axis": 1}),
+    Case("cast", "Cast", [x(6)], read=24, written=12, attributes={"to": TensorProto.FLOAT16}),
+    Case("gather reads what is named", "Gather", [x(1000, 8), int64(3)], read=24 * F + 24,
+         written=24 * F),
+    Case("scatter with a sum", "ScatterElements", [x(4, 4), int64(2, 4), x(2, 4)], other=8,
+         attributes={"reduction": "add"}),
+    Case("fill", "ConstantOfShape", [known([2, 3])], read=0, written=6 * F),
+    Case("pad", "Pad", [x(2, 2), known([1, 1, 1, 1])], written=16 * F),
+    # a string is a reference of 8 bytes; the length of its text is in no file
+    Case("words joined", "StringConcat", [words(2, 3), words(3)], read=9 * 8, written=6 * 8),
+    Case("words matched", "RegexFullMatch", [words(6)], read=6 * 8, written=6,
+         attributes={"pattern": "a.*"}),
+    Case("the most that is not zero", "NonZero", [x(2, 3)], written=2 * 6 * 8),
+)  # fmt: skip
+def test_moves(case: Case, tmp_path: Path) -> None:
+    check(case, tmp_path)
 
 
 # an LSTM's hidden unit has 13 = 3·3 + 4 FLOPs (three sigmoids, f·c + i·g, o·tanh(c)) and 5

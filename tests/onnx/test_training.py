@@ -13,9 +13,8 @@ from tests.onnx.models import count, int64, model, weight, x
 from torch import nn
 
 import ridgeline
-from ridgeline.costs.optimizer import OPTIMIZERS
 from ridgeline.count.result import CountResult
-from ridgeline.onnx.training import NOTE
+from ridgeline.onnx.training import NOTE, OPTIMIZERS
 from ridgeline.records import Cost
 
 F = 4

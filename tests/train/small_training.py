@@ -5,8 +5,7 @@ from typing import Any
 
 import torch
 
-from ridgeline.measure.backends import choose_backend
-from ridgeline.measure.precision import choose_precision
+from ridgeline.measure.backends import choose_backend, choose_precision
 from ridgeline.train.records import TrainSettings
 from ridgeline.train.trainer import Trainer
 from ridgeline.workloads.cifar10 import synthetic_images

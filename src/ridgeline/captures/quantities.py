@@ -39,7 +39,7 @@ BULK_COPIES = "L1 bytes leave out the bulk tensor copies of this chip"
 NO_TIME, NO_FLOPS, NO_BYTES = "no time", "no FLOPs", "no bytes"  # how such a remark begins
 NO_TENSORS = "tensor cores were not counted"
 LOWER_BOUND = "FLOPs are a lower bound"
-_RATES_ALONE = "FLOPs are not told: rates without time or cycles"
+_RATES_ALONE = "FLOPs are unavailable: rates without time or cycles"
 _FIRST_WITH_TENSOR_COUNTERS, _FIRST_WITH_BULK_COPIES = (7, 5), (9, 0)
 
 # ---------------------------------------------------------------- formulas
@@ -128,7 +128,7 @@ _GUESS = (
     f" instruction is taken as {_FLOPS_PER_TENSOR_INSTRUCTION} FLOPs"
 )
 _ONLY_INSTRUCTIONS = (
-    "tensor-core FLOPs are not told: only tensor instructions were counted; collect"
+    "tensor-core FLOPs are unavailable: only tensor instructions were counted; collect"
     f" sm__ops_path_tensor_src_*, or, before compute capability 7.5 (V100), {_PIPE_TENSOR} with the"
     " column CC or --device"
 )
@@ -323,7 +323,7 @@ class _Deriver:
             amounts = [self._apply(_INSTRUCTIONS[op], kind) for op in collected]
             if any(op.endswith("fma") for op in missing) and collected:
                 lacking = ", ".join(missing)
-                self.remarks.append(f"{kind} FLOPs are not told: {lacking} not collected")
+                self.remarks.append(f"{kind} FLOPs are unavailable: {lacking} not collected")
             elif any(amount.values is None for amount in amounts):
                 self.remarks.append(f"{kind} {_RATES_ALONE}")
             elif collected:
@@ -381,7 +381,7 @@ class _Deriver:
             amounts["dram_bytes"] = self._apply(_BYTES["dram_bytes"], amount=both)
         elif amounts["dram_bytes"].values is None and (read is not None or written is not None):
             only = "writes" if read is None else "reads"
-            self.remarks.append(f"DRAM bytes are not told: only {only} were collected")
+            self.remarks.append(f"DRAM bytes are unavailable: only {only} were collected")
         for column, amount in amounts.items():
             self._add(column, amount)
 
@@ -394,7 +394,7 @@ class _Deriver:
         if "counter_time_s" not in self.columns:
             self.remarks.append(f"{NO_TIME}: collect gpu__time_duration.sum")
         for note, part, word in ((NO_FLOPS, "flops_", "FLOPs"), (NO_BYTES, "_bytes", "bytes")):
-            is_explained = any(f"{word} are not told" in remark for remark in self.remarks)
+            is_explained = any(f"{word} are unavailable" in remark for remark in self.remarks)
             if not is_explained and not any(part in name for name in self.columns):
                 self.remarks.append(f"{note}: no counter of them was collected")
         if "l1_bytes" in self.columns and self.version >= _FIRST_WITH_BULK_COPIES:

@@ -1,4 +1,4 @@
-"""Matrix products, contractions of several operands, and distances of vectors."""
+"""Matrix products, contractions of several operands, distances of vectors, recurrent layers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from ridgeline.costs.work import MalformedError, Shape, Terms, Work, require
+from ridgeline.costs.work import Each, MalformedError, Shape, Terms, Work, require
 
 COMPLEX_MACS = 4  # real multiply-adds in one complex multiply-add
 REQUANTISE = 1  # the product's scale; zero points and bounds are work on integers
@@ -197,3 +197,22 @@ def euclidean_distance(pairs: int, features: int, elements: int, left: int) -> W
     terms = (("pairs", pairs), ("(K+2)", features + 2))
     work = product(terms, other_flops=own + pairs)  # a comparison with 0 for each pair
     return replace(work, transcendentals=pairs)
+
+
+# ---------------------------------------------------------------- recurrent layers
+
+BIAS_AND_SUM = 3  # additions per gate: input bias, hidden bias, input part + hidden part
+
+
+def recurrent_layer(
+    *, steps: int, gate_rows: int, size: int, hidden: int, cell: Each, additions: int = BIAS_AND_SUM
+) -> Work:
+    """Steps of all sequences and directions; `cell` is the cost of a hidden unit."""
+    flops, transcendentals = cell
+    return Work(
+        macs=steps * gate_rows * (size + hidden),
+        other_flops=steps * (additions * gate_rows + flops * hidden),
+        transcendentals=steps * transcendentals * hidden,
+        factor=2,
+        terms=(("steps", steps), ("G·H", gate_rows), ("(I+H)", size + hidden)),
+    )

@@ -1,10 +1,10 @@
-"""Reductions, scans, sorts and transforms: cost by the elements read."""
+"""Reductions, scans, sorts and transforms, cost by the elements read; pooling, by windows."""
 
 from __future__ import annotations
 
-from math import log2
+from math import log2, prod
 
-from ridgeline.costs.work import Operand, Work
+from ridgeline.costs.work import Operand, Shape, Work
 
 
 def reduction(x: Operand, out: Operand, flops: int, per_result: int = 0, each: int = 0) -> Work:
@@ -64,3 +64,71 @@ def fourier_transform(points: int, count: int, *, is_real: bool, windowed: int =
         terms=(("5·n·log2(points)/2" if is_real else "5·n·log2(points)", flops),),
         more=((1, (("windowed", windowed),)),) if windowed else (),
     )
+
+
+# ---------------------------------------------------------------- pooling, interpolation, sampling
+
+
+def pool_windows(
+    n: int, window: int, *, each: int = 1, last: int = 0, is_float: bool = True
+) -> Work:
+    """FLOPs for each element of a window, padding included, and for each result."""
+    return Work(
+        other_flops=n * (each * window + last) * is_float,
+        factor=each * is_float,
+        terms=(("n", n), ("window", window)),
+        more=((last * is_float, (("n", n),)),) if last else (),
+    )
+
+
+def adaptive_pool(x: Shape, out: Shape, dims: int, *, results: int = 0) -> Work:
+    """Elements of all windows together; those of an uneven division differ in size and overlap."""
+    outer = prod(out[:-dims])
+    sizes = zip(x[-dims:], out[-dims:], strict=True)
+    visits = outer * prod(_covered(size, windows) for size, windows in sizes)
+    return Work(other_flops=visits + results, terms=(("visits", visits),))
+
+
+def _covered(size: int, windows: int) -> int:
+    """Lengths added up: window i spans floor(i·size/windows) to ceil((i + 1)·size/windows)."""
+    return sum(-(-(i + 1) * size // windows) - i * size // windows for i in range(windows))
+
+
+def lp_pool(n: int, window: int, p: float) -> Work:
+    """A power and an addition for each place; a root for each result."""
+    powers = 0 if p in (1, 2) else n * window
+    return Work(
+        other_flops=2 * n * window,
+        transcendentals=powers + (n if p != 1 else 0),
+        factor=2,
+        terms=(("n", n), ("window", window)),
+    )
+
+
+def interpolate(n: int, taps: int, *, read_bytes: int | None = None) -> Work:
+    """A weighted sum of t taps: t products and t − 1 sums; a single one is copied.
+
+    Finding the weights, once for all channels, is left out.
+    """
+    return Work.per_element(n, 2 * taps - 1 if taps > 1 else 0, read_bytes=read_bytes)
+
+
+def interpolate_backward(n: int, taps: int, *, gradients: int = 1) -> Work:
+    """Every gradient is shared out over its taps: a product and an addition each."""
+    return Work.per_element(n, 2 * gradients * taps if taps > 1 else 1)
+
+
+def affine_grid(n: int, columns: int) -> Work:
+    """A row of the matrix with (x, y, 1) or (x, y, z, 1) for each point of the grid."""
+    return Work(macs=n * columns, factor=2, terms=(("n", n), ("K", columns)))
+
+
+def roi_align(n: int, sampling_ratio: int) -> Work:
+    """Four taps for each sampling point; two points a side where the ratio is adaptive."""
+    return Work.per_element(n, 8 * (sampling_ratio**2 if sampling_ratio > 0 else 4))
+
+
+def suppress_boxes(boxes: int, *, times: int = 1) -> Work:
+    """All pairs of boxes in the worst case; 12 FLOPs for one overlap."""
+    pairs = times * (boxes * (boxes - 1) // 2)
+    return Work(other_flops=12 * pairs, factor=12, terms=(("pairs", pairs),))

@@ -9,5 +9,5 @@ formulas/     operator → cost, by family, from the formulas in costs/
 cost_records.py  records of a count; result.py the result, and its table by module
 fused.py      bytes if each tensor moved once
 memory.py     live bytes and storage ids; settings.py how to count
-growth.py     how cost grows with batch and input size; capacity.py the largest batch
+growth.py     how cost grows with batch and input size; the largest batch that fits
 """

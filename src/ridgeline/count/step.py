@@ -18,7 +18,7 @@ from ridgeline.count.memory import distinct_bytes
 from ridgeline.count.trace import Failed, Row, Tracer
 from ridgeline.errors import RidgelineError
 from ridgeline.tracing.modules import tensors_in
-from ridgeline.workloads.optimizers import make_optimizer
+from ridgeline.workloads.losses import make_optimizer
 
 AMP_DTYPE = torch.float16
 STEPS_BEFORE = 1000  # optimizer steps taken before the one that is counted

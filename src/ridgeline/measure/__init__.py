@@ -1,7 +1,6 @@
 """How long a step takes and what it costs: the timed loop, phases, layers, energy, the process.
 
 backends.py     CPU, CUDA and MPS behind one interface: wait, mark a moment, peak memory, profilers
-precision.py    number formats, and the fallback where a device lacks one
 step.py         one step of a workload, its batches on the device, settings that change nothing
 timing.py       marks at the ends of phases; warm-up and timed loop; rusage; how much a GPU works
 statistics.py   samples to a summary

@@ -1,4 +1,4 @@
-"""Where a step runs: CPU, CUDA or Apple's MPS behind one small interface.
+"""Where a step runs: CPU, CUDA or Apple's MPS behind one small interface; in which precision.
 
 A backend knows how to wait for its device, how to mark a moment on the device's own time line, and
 how much memory it held at most. Nothing else in this package asks which device it is on.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Protocol
@@ -19,7 +19,9 @@ from typing import Any, Protocol
 import torch
 
 from ridgeline.errors import RidgelineError
+from ridgeline.machine.cpu import has_arithmetic
 from ridgeline.provenance import cpu_name, read_text, run_command
+from ridgeline.records import PRECISIONS
 from ridgeline.records import DeviceMemory as DeviceMemory
 from ridgeline.settings import BACKENDS
 
@@ -233,3 +235,80 @@ def marked(backend: Backend) -> Iterator[bool]:
         backend.synchronize()
         torch.cuda.nvtx.range_end(handle)
         torch.cuda.profiler.stop()
+
+
+# ---------------------------------------------------------------- precision
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+AMP_DTYPE = torch.float16
+FIRST_WITH_TF32 = (8, 0)  # compute capability of Ampere; bf16 in hardware came with it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision:
+    """What was requested for and what is used."""
+
+    requested: str
+    used: str
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """What the weights and inputs are turned into; None: they stay in fp32."""
+        return DTYPES.get(self.used)
+
+    def autocast(self, backend: Backend) -> AbstractContextManager[Any]:
+        """The context of a forward pass."""
+        if self.used != "amp":
+            return nullcontext()
+        return torch.autocast(backend.device.type, dtype=AMP_DTYPE)
+
+    def scaler(self, backend: Backend) -> torch.amp.GradScaler | None:
+        """Loss scaling, where gradients are computed in fp16 beside fp32 weights."""
+        if self.used != "amp" or backend.kind != "cuda":
+            return None
+        return torch.amp.GradScaler(backend.device.type)
+
+    def apply(self) -> None:
+        """Set what torch keeps for the whole process."""
+        torch.backends.cuda.matmul.allow_tf32 = self.used == "tf32"
+        torch.backends.cudnn.allow_tf32 = self.used == "tf32"
+
+
+def choose_precision(requested: str, backend: Backend) -> Precision:
+    """The precision of this name, or fp32 with a warning where the device lacks it."""
+    if requested not in PRECISIONS:
+        raise RidgelineError(
+            f"unknown precision {requested!r}", hint=f"the precisions are {', '.join(PRECISIONS)}"
+        )
+    lacking = _why_not(requested, backend)
+    if lacking is None:
+        return Precision(requested=requested, used=requested)
+    warning = f"{requested} is not used: {lacking}; this run is in fp32"
+    return Precision(requested=requested, used="fp32", warnings=(warning,))
+
+
+def _why_not(requested: str, backend: Backend) -> str | None:
+    """Why a device cannot run in a precision; None if it can."""
+    if requested == "fp32":
+        return None
+    if backend.kind == "cuda":
+        return _why_not_cuda(requested, backend)
+    if requested == "tf32":
+        return f"TF32 is a format of NVIDIA's tensor cores, and this is {backend.name}"
+    if backend.kind == "mps":
+        return None
+    if requested == "amp":
+        return "autocast to fp16 needs a GPU"
+    if has_arithmetic(requested, read_text("/proc/cpuinfo") or ""):
+        return None
+    return f"this CPU has no {requested} arithmetic, and would emulate it over 100 times slower"
+
+
+def _why_not_cuda(requested: str, backend: Backend) -> str | None:
+    capability = torch.cuda.get_device_capability(backend.device)
+    is_new_format = requested in ("tf32", "bf16")
+    if torch.version.hip is None and is_new_format and capability < FIRST_WITH_TF32:
+        number = f"{capability[0]}.{capability[1]}"
+        return f"{backend.name} (compute capability {number}) has no {requested}"
+    return None

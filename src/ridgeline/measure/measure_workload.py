@@ -19,11 +19,10 @@ from time import perf_counter
 import torch
 
 from ridgeline.measure import advice
-from ridgeline.measure.backends import choose_backend
+from ridgeline.measure.backends import choose_backend, choose_precision
 from ridgeline.measure.energy import CallLoop, Pass, measure_energy
 from ridgeline.measure.layer_energy import measure_layer_energies
 from ridgeline.measure.layers import time_layers
-from ridgeline.measure.precision import choose_precision
 from ridgeline.measure.run_record import Case, Measurement, timed_result
 from ridgeline.measure.step import (
     Placement,

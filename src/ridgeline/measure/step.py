@@ -17,14 +17,12 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from ridgeline.conv.network import use_algorithm
-from ridgeline.measure.backends import Backend
-from ridgeline.measure.precision import Precision
+from ridgeline.measure.backends import Backend, Precision
 from ridgeline.measure.randomness import random_state, repeatable, restore_random_state
 from ridgeline.measure.timing import Marks
 from ridgeline.settings import SYNTHETIC, Settings, option
 from ridgeline.workloads import Inputs, Workload
-from ridgeline.workloads.losses import mean_of_outputs
-from ridgeline.workloads.optimizers import make_optimizer
+from ridgeline.workloads.losses import make_optimizer, mean_of_outputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ridgeline.costs.optimizer import OPTIMIZERS
 from ridgeline.costs.work import Shape, Work
 from ridgeline.count.cost_records import FusedBytes, Memory, ModuleCall, OpCost
 from ridgeline.count.fused import fused_step
@@ -28,7 +27,7 @@ from ridgeline.onnx.node_cost import (
 )
 from ridgeline.onnx.scope import convert_old_opset
 from ridgeline.onnx.shapes import KEEP_SOME
-from ridgeline.onnx.training import NO_GRADIENT_NOTE, NOTE, find_gradients
+from ridgeline.onnx.training import NO_GRADIENT_NOTE, NOTE, OPTIMIZERS, find_gradients
 from ridgeline.plain import plain_line
 from ridgeline.records import MODES, Cost
 from ridgeline.settings import one_of

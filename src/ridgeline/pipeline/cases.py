@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from math import inf
 from typing import Any, Protocol
 
-from ridgeline.count.capacity import max_batch
+from ridgeline.count.growth import max_batch
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import Outcome, Work, attempt, run_isolated, stdout_to_stderr
 from ridgeline.measure.worker import (
@@ -320,8 +320,7 @@ def _count_largest_batch(
 
     from ridgeline.count.counting import Settings as CountSettings
     from ridgeline.count.counting import count_workload
-    from ridgeline.measure.backends import choose_backend
-    from ridgeline.measure.precision import choose_precision
+    from ridgeline.measure.backends import choose_backend, choose_precision
 
     counting = CountSettings(
         mode=spec.mode,

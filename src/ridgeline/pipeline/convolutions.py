@@ -145,8 +145,7 @@ def _why_no_engines(kind: str) -> str:
 
 def _choose(name: str, index: int, precision: str) -> Backend:
     """The device, set to a precision; one that it lacks is refused."""
-    from ridgeline.measure.backends import choose_backend
-    from ridgeline.measure.precision import choose_precision
+    from ridgeline.measure.backends import choose_backend, choose_precision
 
     backend = choose_backend(name, index)
     chosen = choose_precision(precision, backend)

@@ -8,8 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.count.capacity import max_batch
-from ridgeline.count.growth import BATCHES, SIZES_TRIED, Growth
+from ridgeline.count.growth import BATCHES, SIZES_TRIED, Growth, max_batch
 from ridgeline.count.growth import growth as find_growth
 from ridgeline.count.result import CountResult
 from ridgeline.count.settings import Settings
@@ -307,8 +306,7 @@ class CountAnswer:
 
 def count_task(task: CountTask, send: OnProgress) -> CountAnswer:
     """Choose batch sizes where none is named, count every configuration and store it."""
-    from ridgeline.measure.backends import choose_backend
-    from ridgeline.measure.precision import choose_precision
+    from ridgeline.measure.backends import choose_backend, choose_precision
     from ridgeline.report.stored import count_key, stored_counts
 
     selection = task.selection

@@ -41,8 +41,7 @@ NOISY = 0.25  # a roof that moved by so much while it was measured says little
 def device_task(selection: Selection, send: OnProgress) -> str:
     """The device that will be used: `cpu`, `cuda:0`, `mps`; an error if a model is not known."""
     with torch_needed():
-        from ridgeline.measure.backends import choose_backend
-        from ridgeline.measure.precision import choose_precision
+        from ridgeline.measure.backends import choose_backend, choose_precision
         from ridgeline.workloads import resolve
 
     first = selection.settings[0]

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ridgeline.measure.backends import Backend, choose_backend
-from ridgeline.measure.precision import Precision, choose_precision
+from ridgeline.measure.backends import Backend, Precision, choose_backend, choose_precision
 from ridgeline.measure.randomness import repeatable
 from ridgeline.provenance import collect
 from ridgeline.records import TrainRequest

@@ -22,9 +22,8 @@ import torch
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.system import find_limits
-from ridgeline.measure.backends import choose_backend
+from ridgeline.measure.backends import choose_backend, choose_precision
 from ridgeline.measure.measure_workload import build_stepper
-from ridgeline.measure.precision import choose_precision
 from ridgeline.measure.step import torch_settings
 from ridgeline.measure.timing import NoMarks
 from ridgeline.measure.worker import Task

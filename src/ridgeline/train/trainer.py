@@ -16,9 +16,8 @@ from torch.nn import functional
 from torch.optim import SGD
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.backends import Backend, marked
+from ridgeline.measure.backends import Backend, Precision, marked
 from ridgeline.measure.isolation import is_out_of_memory
-from ridgeline.measure.precision import Precision
 from ridgeline.measure.randomness import random_state, restore_random_state, seed_all
 from ridgeline.train.batches import Batch, Feed, TrainBatches, normalized
 from ridgeline.train.checkpoints import CheckpointFolder, checkpoint, save

@@ -5,7 +5,7 @@
     from_torchvision.py  and a module each for timm, transformers, a Python file and ultralytics
     own.py               the networks of our own: CIFAR-10 forms, an LSTM; yolo.py a detector
     inputs.py            images, labels and boxes
-    losses.py            losses; optimizers.py the optimizers that users name
+    losses.py            losses, and the optimizers that users name
     data.py              real batches: folders of images, CIFAR-10, tokens
     cifar10.py           CIFAR-10, synthetic images in its place, and classifiers of ten classes
     offline.py           nothing is downloaded while a model is built or run

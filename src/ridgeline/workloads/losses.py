@@ -1,19 +1,24 @@
-"""The losses that networks are trained with, on whatever a network returns.
+"""The losses and optimizers that networks are trained with.
 
-Each takes the output of the model and the inputs it came from, and returns one number.
+A loss takes the output of the model and the inputs it came from, and returns one number.
 Auxiliary heads are weighted as torchvision's own training recipes weight them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from torch.nn import functional
 
 from ridgeline.errors import RidgelineError
+from ridgeline.settings import OPTIMIZERS, check_momentum
 from ridgeline.workloads.workload import Inputs
+
+if TYPE_CHECKING:
+    import torch
 
 GOOGLENET_AUX = 0.3  # for each of two heads
 INCEPTION_AUX = 0.4
@@ -87,3 +92,29 @@ def float_tensors(output: Any) -> list[Tensor]:
     if is_dataclass(output) and not isinstance(output, type):
         return float_tensors([getattr(output, part.name) for part in fields(output)])
     return []
+
+
+# ---------------------------------------------------------------- optimizers
+
+DEFAULT_LR = 1e-3
+
+
+def make_optimizer(
+    name: str, weights: list[Any], options: Mapping[str, Any]
+) -> torch.optim.Optimizer:
+    """One of OPTIMIZERS; `options` are arguments of its class and go before its usual ones."""
+    import torch
+
+    check_momentum(name, options)
+    class_name, settings = OPTIMIZERS[name]
+    chosen = {"lr": DEFAULT_LR, **settings, **options}
+    if chosen.get("fused"):
+        chosen.pop("foreach", None)
+    try:
+        optimizer: torch.optim.Optimizer = getattr(torch.optim, class_name)(weights, **chosen)
+    except (TypeError, ValueError) as error:
+        raise RidgelineError(
+            f"the optimizer {name} refuses its options: {error}",
+            hint=f"they are arguments of torch.optim.{class_name}",
+        ) from None
+    return optimizer

@@ -7,7 +7,7 @@ from math import prod
 
 import torch
 
-from ridgeline.costs import move, pool, reduce
+from ridgeline.costs import move, reduce
 from ridgeline.costs.work import Work
 from ridgeline.count.call import OpCall, TensorMeta
 from ridgeline.count.formulas.registry import Formula, add_rows, aten_names
@@ -166,7 +166,7 @@ def _window(call: OpCall) -> int:
 def _pool_backward(call: OpCall) -> Work:
     """One division per gradient, one addition per window element; the input is not read."""
     grad = call.inputs[0]
-    work = pool.pool_windows(grad.numel, _window(call), last=1)
+    work = reduce.pool_windows(grad.numel, _window(call), last=1)
     return work.with_bytes(read=grad.nbytes)
 
 
@@ -178,20 +178,20 @@ def _max_pool_backward(call: OpCall) -> Work:
 
 def _adaptive_pool(call: OpCall, *, divides: bool) -> Work:
     x, out = call.inputs[0].shape, call.out
-    return pool.adaptive_pool(x, out.shape, _dims(call), results=out.numel * divides)
+    return reduce.adaptive_pool(x, out.shape, _dims(call), results=out.numel * divides)
 
 
 def _adaptive_pool_backward(call: OpCall) -> Work:
     """One division per gradient, one addition per window element; the input is not read."""
     grad, x = call.inputs[:2]
-    work = pool.adaptive_pool(x.shape, grad.shape, _dims(call), results=grad.numel)
+    work = reduce.adaptive_pool(x.shape, grad.shape, _dims(call), results=grad.numel)
     return work.with_bytes(read=grad.nbytes)
 
 
 add_rows("pool", {
     "max_pool2d_with_indices max_pool3d_with_indices fractional_max_pool2d fractional_max_pool3d":
-        lambda c: pool.pool_windows(c.out.numel, _window(c)),
-    "avg_pool2d avg_pool3d": lambda c: pool.pool_windows(c.out.numel, _window(c), last=1),
+        lambda c: reduce.pool_windows(c.out.numel, _window(c)),
+    "avg_pool2d avg_pool3d": lambda c: reduce.pool_windows(c.out.numel, _window(c), last=1),
     "_adaptive_avg_pool2d _adaptive_avg_pool3d": partial(_adaptive_pool, divides=True),
     "adaptive_max_pool2d adaptive_max_pool3d": partial(_adaptive_pool, divides=False),
     "max_pool2d_with_indices_backward max_pool3d_with_indices_backward"
@@ -218,30 +218,30 @@ def _grid_taps(call: OpCall) -> int:
 
 
 def _upsample(taps: int) -> Formula:
-    return lambda c: pool.interpolate(c.out.numel, taps)
+    return lambda c: reduce.interpolate(c.out.numel, taps)
 
 
 def _upsample_backward(taps: int) -> Formula:
-    return lambda c: pool.interpolate_backward(c.inputs[0].numel, taps)
+    return lambda c: reduce.interpolate_backward(c.inputs[0].numel, taps)
 
 
 add_rows("interpolate", {
     **{name: _upsample(taps) for name, taps in TAPS.items()},
     **{f"{name}_backward": _upsample_backward(taps) for name, taps in TAPS.items()},
-    "grid_sampler_2d grid_sampler_3d _grid_sampler_2d_cpu_fallback": lambda c: pool.interpolate(
+    "grid_sampler_2d grid_sampler_3d _grid_sampler_2d_cpu_fallback": lambda c: reduce.interpolate(
         c.out.numel, _grid_taps(c)
     ),
     # into the input's gradient and the grid's
-    "grid_sampler_2d_backward grid_sampler_3d_backward": lambda c: pool.interpolate_backward(
+    "grid_sampler_2d_backward grid_sampler_3d_backward": lambda c: reduce.interpolate_backward(
         c.inputs[0].numel, _grid_taps(c), gradients=2
     ),
-    "affine_grid_generator": lambda c: pool.affine_grid(c.out.numel, c.inputs[0].shape[-1]),
-    "torchvision::roi_align": lambda c: pool.roi_align(c.out.numel, c.get("sampling_ratio")),
-    "torchvision::_roi_align_backward": lambda c: pool.roi_align(
+    "affine_grid_generator": lambda c: reduce.affine_grid(c.out.numel, c.inputs[0].shape[-1]),
+    "torchvision::roi_align": lambda c: reduce.roi_align(c.out.numel, c.get("sampling_ratio")),
+    "torchvision::_roi_align_backward": lambda c: reduce.roi_align(
         c.inputs[0].numel, c.get("sampling_ratio")
     ),
 })  # fmt: skip
-add_rows("boxes", {"torchvision::nms": lambda c: pool.suppress_boxes(c.inputs[0].shape[0])})
+add_rows("boxes", {"torchvision::nms": lambda c: reduce.suppress_boxes(c.inputs[0].shape[0])})
 
 # ---------------------------------------------------------------- reductions
 

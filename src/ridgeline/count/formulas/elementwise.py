@@ -8,8 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 from ridgeline.costs import norm
-from ridgeline.costs.loss import LOSSES, LOSSES_BACKWARD, ctc_loss, loss
-from ridgeline.costs.pointwise import DROPOUT, PER_ELEMENT, power
+from ridgeline.costs.pointwise import (
+    DROPOUT,
+    LOSSES,
+    LOSSES_BACKWARD,
+    PER_ELEMENT,
+    ctc_loss,
+    loss,
+    power,
+)
 from ridgeline.costs.pointwise import elementwise as real_elementwise
 from ridgeline.costs.work import Each, Phased, Work
 from ridgeline.count.call import OpCall, TensorMeta

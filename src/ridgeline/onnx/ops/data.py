@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from ridgeline.costs import move, pool, reduce
-from ridgeline.costs.loss import cross_entropy
-from ridgeline.costs.pointwise import DEQUANTISE, QUANTISE
+from ridgeline.costs import move, reduce
+from ridgeline.costs.pointwise import DEQUANTISE, QUANTISE, cross_entropy
 from ridgeline.costs.work import Work, require
 from ridgeline.onnx.node import NodeCall
 from ridgeline.onnx.ops import MS, Formula, add_rows
@@ -96,18 +95,18 @@ def _window(call: NodeCall) -> int:
 
 
 def _pool(last: int) -> Formula:
-    return lambda c: pool.pool_windows(c.out.numel, _window(c), last=last, is_float=c.is_float)
+    return lambda c: reduce.pool_windows(c.out.numel, _window(c), last=last, is_float=c.is_float)
 
 
 def _quantised_global_pool(call: NodeCall) -> Work:
     """Dequantised, averaged; each result requantised."""
     window = call.x.numel // max(call.out.numel, 1)
-    return pool.pool_windows(call.out.numel, window, each=DEQUANTISE + 1, last=1 + QUANTISE)
+    return reduce.pool_windows(call.out.numel, window, each=DEQUANTISE + 1, last=1 + QUANTISE)
 
 
 def _interpolate(call: NodeCall, taps: int) -> Work:
     read = sum(t.nbytes for t in call.inputs if t.is_float or t is call.x)
-    return pool.interpolate(call.out.numel, taps, read_bytes=read)
+    return reduce.interpolate(call.out.numel, taps, read_bytes=read)
 
 
 def _resize(call: NodeCall) -> Work:
@@ -125,21 +124,21 @@ def _grid_sample(call: NodeCall) -> Work:
 def _suppress_boxes(call: NodeCall) -> Work:
     """Of each class."""
     classes = prod(call.operand(1).shape[:2])
-    return pool.suppress_boxes(call.operand(0).shape[1], times=classes)
+    return reduce.suppress_boxes(call.operand(0).shape[1], times=classes)
 
 
 add_rows("pool", {
     "MaxPool GlobalMaxPool": _pool(0),
     "AveragePool GlobalAveragePool": _pool(1),
-    "LpPool GlobalLpPool": lambda c: pool.lp_pool(c.out.numel, _window(c), c.attr("p", 2)),
+    "LpPool GlobalLpPool": lambda c: reduce.lp_pool(c.out.numel, _window(c), c.attr("p", 2)),
     "MaxRoiPool": lambda c: Work.per_element(c.out.numel, 1),
 })  # fmt: skip
 add_rows("pool", {"QLinearGlobalAveragePool": _quantised_global_pool}, domain=MS)
 add_rows("interpolate", {
-    "RoiAlign": lambda c: pool.roi_align(c.out.numel, c.int_attr("sampling_ratio", 0)),
+    "RoiAlign": lambda c: reduce.roi_align(c.out.numel, c.int_attr("sampling_ratio", 0)),
     "Resize Upsample": _resize,
     "GridSample": _grid_sample,
-    "AffineGrid": lambda c: pool.affine_grid(c.out.numel, c.x.shape[-1]),
+    "AffineGrid": lambda c: reduce.affine_grid(c.out.numel, c.x.shape[-1]),
 })  # fmt: skip
 add_rows("boxes", {"NonMaxSuppression": _suppress_boxes})
 

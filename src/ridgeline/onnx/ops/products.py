@@ -8,9 +8,15 @@ from math import prod
 from ridgeline.costs import attention, matmul
 from ridgeline.costs.attention import ROTARY_FLOPS, Heads
 from ridgeline.costs.conv import conv_terms, deform_conv
-from ridgeline.costs.matmul import REQUANTISE, check_inner, factorise, matmul_terms, product
+from ridgeline.costs.matmul import (
+    REQUANTISE,
+    check_inner,
+    factorise,
+    matmul_terms,
+    product,
+    recurrent_layer,
+)
 from ridgeline.costs.pointwise import DYNAMIC_QUANTISE
-from ridgeline.costs.recurrent import recurrent_layer
 from ridgeline.costs.work import Shape, Terms, Work, require
 from ridgeline.onnx.node import NodeCall, Tensor
 from ridgeline.onnx.ops import MS, add_rows
