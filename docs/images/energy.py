@@ -19,7 +19,7 @@ from ridgeline.report.figures.energy import draw_arch, draw_power
 from ridgeline.report.figures.style import DPI, Drawing, in_style
 from ridgeline.report.figures.views import RUN_COLUMNS, MachineView
 from ridgeline.report.study import Machine
-from ridgeline.roofline.energy import COLUMNS
+from ridgeline.roofline.floors import ENERGY_COLUMNS
 from ridgeline.roofline.roofs import datasheet_roofs
 
 HERE = Path(__file__).parent
@@ -52,7 +52,7 @@ def make_view(model: EnergyModel) -> MachineView:
         machine=Machine(roofs=roofs, passport=passport),
         runs=pd.DataFrame(),
         points=pd.DataFrame(),
-        energies=rows.reindex(columns=[*COLUMNS, *RUN_COLUMNS]),
+        energies=rows.reindex(columns=[*ENERGY_COLUMNS, *RUN_COLUMNS]),
     )
 
 

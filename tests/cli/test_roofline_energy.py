@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from tests.cli.analyzed_here import Printed, command
 
-from ridgeline.roofline.energy import COLUMNS
+from ridgeline.roofline.floors import ENERGY_COLUMNS
 
 STORED = Path(__file__).parents[1] / "golden" / "folders" / "h200"
 LOADS = """label,time_s,power_w,flops,bytes,precision
@@ -57,7 +57,7 @@ def test_a_table_of_all_points_and_the_figures(results: Path, capsys: Printed) -
     assert ridgeline("roofline", "--energy", "--format", "svg", "--results", str(results)) == 0
 
     table = pd.read_csv(results / "energy_points.csv")
-    assert tuple(table.columns) == COLUMNS
+    assert tuple(table.columns) == ENERGY_COLUMNS
     steps = table[table["grain"].eq("step")].set_index("model")
     assert steps.loc["vgg16", "energy_provenance"] == "measured"
     assert (steps["energy_floor_j"] <= steps["energy_j"]).all()

@@ -14,7 +14,7 @@ from ridgeline.report.figures.energy import draw_arch, draw_front, draw_power
 from ridgeline.report.figures.style import Drawing, in_style
 from ridgeline.report.figures.views import MachineView, list_views
 from ridgeline.report.study import Machine, Study
-from ridgeline.roofline.energy import find_energies
+from ridgeline.roofline.floors import find_energies
 
 CAP_W = 10.0
 

@@ -16,7 +16,7 @@ from tests.report.hand_study import layer_row, phase_row, run_row, step_row
 
 from ridgeline.findings import describe_joules
 from ridgeline.machine.passport import Coefficient, EnergyModel
-from ridgeline.roofline.energy import (
+from ridgeline.roofline.floors import (
     EnergyRoofline,
     add_energies,
     find_energies,

@@ -21,7 +21,7 @@ from ridgeline.report.configurations import describe_settings
 from ridgeline.report.study import BUSY
 from ridgeline.report.summary import floor_notes, write_headline
 from ridgeline.report.text import number
-from ridgeline.roofline.energy import describe_balances
+from ridgeline.roofline.floors import describe_balances
 from ridgeline.roofline.work import short_kernel
 from ridgeline.units import format_percent, format_time, si
 

@@ -6,7 +6,7 @@ points       a row per step, phase, layer and kernel (columns: roofline.points),
 findings     what to fix first, run by run, the largest headroom first
 reconciled   model beside executed work of each profiled run (columns: roofline.reconcile)
 kernels      a row per kernel of each profiled run and each capture, its launches added up
-energies     a row per step, phase and layer with joules (columns: roofline.energy), and `finding`
+energies     a row per step, phase and layer with joules (columns: roofline.floors)
 captures     a row per imported capture; its points are those of the whole and of its kernels
 stages       what `ridgeline analyze` did or skipped, and why
 problems     what could not be read or joined, in words
@@ -53,7 +53,7 @@ from ridgeline.report.stored import (
 )
 from ridgeline.report.text import group_by, no_rows, plain, records
 from ridgeline.report.views import metrics
-from ridgeline.roofline.energy import find_energies
+from ridgeline.roofline.floors import find_energies
 from ridgeline.roofline.points import (
     CountedStep,
     MeasuredStep,

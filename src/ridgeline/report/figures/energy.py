@@ -31,7 +31,7 @@ from ridgeline.report.figures.style import (
 )
 from ridgeline.report.figures.views import MachineView, short_name
 from ridgeline.report.text import counted
-from ridgeline.roofline.energy import EnergyRoofline, describe_balances, find_energy_rooflines
+from ridgeline.roofline.floors import EnergyRoofline, describe_balances, find_energy_rooflines
 from ridgeline.roofline.points import ALL
 from ridgeline.units import format_percent, si
 

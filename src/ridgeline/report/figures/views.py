@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.report.figures.style import colours
 from ridgeline.report.study import Machine, Study
 from ridgeline.report.text import counted, listed, no_rows, safe_name
-from ridgeline.roofline.energy import COLUMNS as ENERGIES
+from ridgeline.roofline.floors import ENERGY_COLUMNS
 from ridgeline.roofline.points import CAPTURE
 from ridgeline.roofline.roofs import Roofs
 from ridgeline.units import format_percent, format_time, si
@@ -90,7 +90,7 @@ def list_views(study: Study) -> list[MachineView]:
     """One for each machine, also for two devices of one host."""
     everywhere = add_configurations(study)
     points = _join_points(study.points, everywhere)
-    joules = study.energies.reindex(columns=list(ENERGIES)).astype({"run_id": object})
+    joules = study.energies.reindex(columns=list(ENERGY_COLUMNS)).astype({"run_id": object})
     energies = _join_points(joules, everywhere)
     known = colours([*study.runs.get("model", ()), *points["model"]])
     views: list[MachineView] = []
