@@ -96,6 +96,7 @@ def test_what_is_stored_is_not_measured_again(capsys: Printed) -> None:
     assert "0 passes measured, 3 were stored before" in second.err
     assert first.out == second.out
     assert "3 passes measured; runs" in third.err  # of which only `direct` was missing
+    assert "gemm" not in third.out
     stored = ResultsFolder(Path("results")).index()
     assert [run.request.algorithms for run in stored.convolutions] == [
         *[("default", "gemm", "winograd")] * 3, *[("direct",)] * 3,

@@ -17,7 +17,7 @@ import torch
 
 from ridgeline.conv import cudnn as our_cudnn
 from ridgeline.conv import measuring
-from ridgeline.conv.algorithms import UnsupportedError
+from ridgeline.conv.algorithms import UnsupportedError, default
 from ridgeline.conv.cudnn import (
     LEGACY,
     Cudnn,
@@ -183,6 +183,17 @@ def test_the_names_of_a_gpu() -> None:
     assert own == {"default", "benchmark"}  # the others have no gradients of their own
 
 
+def test_a_kernel_that_autograd_does_not_know_learns_by_the_gradients_of_pytorch() -> None:
+    x, w = (torch.randn(of, requires_grad=True) for of in (SHAPE.input_shape, SHAPE.weight_shape))
+    gradient = torch.randn(SHAPE.output_shape)
+
+    out = our_cudnn._Forward.apply(x, w, SHAPE, default)
+    ours = torch.autograd.grad(out, (x, w), gradient)
+
+    right = torch.autograd.grad(default(x, w, SHAPE), (x, w), gradient)
+    torch.testing.assert_close(ours, right)
+
+
 # ---------------------------------------------------------------- the real library
 
 
@@ -226,7 +237,7 @@ def test_the_numbers_are_those_of_the_headers() -> None:
 INTERPRETED = """
 import torch
 from ridgeline.conv.algorithms import default, in_layout
-from ridgeline.conv.triton_direct import launch
+from ridgeline.machine.cuda_kernels import direct_convolution
 from ridgeline.records import ConvShape
 
 for shape in (
@@ -237,7 +248,7 @@ for shape in (
     for is_nhwc in (False, True):
         x = in_layout(torch.randn(shape.input_shape), is_nhwc=is_nhwc)
         w = torch.randn(shape.weight_shape)
-        torch.testing.assert_close(launch(x, w, shape), default(x, w, shape))
+        torch.testing.assert_close(direct_convolution(x, w, shape), default(x, w, shape))
 """
 
 

@@ -112,6 +112,23 @@ def test_a_layer_that_loses_a_fifth_is_a_finding_of_its_run(study: Study) -> Non
     assert row["advice"].startswith("run the model with --algorithm 'gemm'")
 
 
+def test_a_loss_by_unsteady_samples_is_in_doubt_and_no_finding(tmp_path: Path) -> None:
+    results = ResultsFolder(tmp_path)
+    results.save_run("conv", REQUEST, NETWORK, collect())
+    held_up = replace(timed("default", 4e-3), samples_s=(4e-3, 4e-3, 2e-3))
+    store(results, FIRST, held_up, timed("gemm", 3e-3))
+    request = RunRequest(model="net", batch_size=1, input_size=(8,), mode="infer")
+    results.save_run("run", request, measured().result, collect())
+
+    study = read_study(results)
+
+    (loss,) = study.convolutions.losses.to_dict("records")
+    assert loss["doubt"] == "default: its median is 2.00 times its least"
+    assert largest_losses(study.convolutions)[0]["lost"] == "25.0 % (in doubt)"
+    assert describe_totals(study.convolutions)[0].endswith("25.0 % is lost; 1 loss in doubt")
+    assert not study.findings["kind"].eq("algorithm").any()
+
+
 def test_figures_report_and_page(study: Study, tmp_path: Path) -> None:
     figures = write_figures(study, tmp_path, formats=["svg"], kinds=["algorithms", "losses"])
     text = report_text(study, figures, folder=tmp_path)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel", "sinfo")
 PATIENCE_S = 120.0
-CONTROLLER_PORT, NODE_PORT = 26817, 26818
 CONFIG = """\
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -59,6 +58,13 @@ def reason_to_skip() -> str:
     return "" if os.geteuid() == 0 else "a Slurm of its own needs root"
 
 
+def find_free_port() -> int:
+    """So that two of these can run on one machine."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 @dataclass
 class Cluster:
     """The daemons; everything that they write is in the folder."""
@@ -93,7 +99,7 @@ class Cluster:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20 * 8 // 10
         self.config.write_text(
             CONFIG.format(host=host, folder=self.folder, memory=memory,
-                          controller=CONTROLLER_PORT, node=NODE_PORT)
+                          controller=find_free_port(), node=find_free_port())
         )  # fmt: skip
         devices = []
         for number in range(4):  # each GPU needs a device of its own: this one is like /dev/null

@@ -8,14 +8,13 @@ import pytest
 
 from ridgeline.errors import RidgelineError
 from ridgeline.sweep.matrix import (
-    DIMENSIONS,
     Matrix,
     SlurmOptions,
     matrix_from_dict,
     parse_matrix,
 )
 from ridgeline.sweep.plan import plan_stage
-from ridgeline.sweep.run import list_ready, read_ready
+from ridgeline.sweep.run import read_all_ready
 
 STUDY = """\
 models: [resnet50, vgg16]
@@ -166,19 +165,9 @@ def test_a_wrong_dictionary_is_one_error_with_its_key(
     assert caught.value.problem.startswith(problem)
 
 
-def test_the_algorithms_of_the_ready_matrix_can_be_turned_on() -> None:
-    if "algorithm" not in DIMENSIONS:
-        pytest.skip("run has no setting `algorithm`")
-    text = read_ready("input-sizes").replace("# algorithm:", "algorithm:")
-    matrix = parse_matrix(text, name="input-sizes", file="input-sizes")
-
-    assert len(matrix.stages[0].values["algorithm"]) == 9
-    assert len(plan_stage(matrix.stages[0])) == 6 * 9
-
-
-@pytest.mark.parametrize("name", list_ready())
+@pytest.mark.parametrize("name", read_all_ready())
 def test_ready_matrices_can_be_planned(name: str) -> None:
-    matrix = parse_matrix(read_ready(name), name=name, file=name)
+    matrix = parse_matrix(read_all_ready()[name], name=name, file=name)
 
     sizes = {stage.name: len(plan_stage(stage)) for stage in matrix.stages}
 
@@ -186,7 +175,7 @@ def test_ready_matrices_can_be_planned(name: str) -> None:
         sizes
         == {
             "batch-sizes": {"full": 5 * 2 * 7},
-            "conv-algorithms": {"sanity": 54, "quick": 54 * 10, "full": 54 * 100},
+            "conv-algorithms": {"sanity": 60, "quick": 60 * 10, "full": 60 * 100},
             "cuda-counters": {"full": 3 * 2 * 2},
             "cuda-training": {"full": 3 * (3 * 4 + 4)},
             "input-sizes": {"sanity": 6, "quick": 6 * 10, "full": 6 * 100},

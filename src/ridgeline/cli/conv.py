@@ -48,6 +48,11 @@ EXAMPLES = """
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 _RANGE = re.compile(r"(\d+):(\d+):(\d+)")
 MOST_LOSSES = 20  # that are shown
+DOUBT = " (in doubt)"
+UNSTEADY_NOTE = (
+    "in doubt: samples vary much, so the machine was busy; --again when it is quiet, or one thread"
+    " (OMP_NUM_THREADS=1)"
+)
 WHAT, NETWORK = "What is measured", "Whole networks"
 what = partial(option, rich_help_panel=WHAT)
 ABOUT = {
@@ -255,6 +260,8 @@ def _show_tables(found: Convolutions) -> None:
             print_grid(_losses_grid(losses))
         for sentence in describe_totals(found):
             print_text(sentence)
+        if losses["doubt"].ne("").any():
+            print_text(UNSTEADY_NOTE)
     if len(found.networks):
         print_text("Whole networks", style="bold")
         print_grid(_networks_grid(found.networks))
@@ -299,7 +306,7 @@ def _losses_grid(losses: pd.DataFrame) -> Grid:
         [row["model"] or NOT_KNOWN, str(row["input_size"] or ""), row["layer"] or row["shape"],
          row["phase"], row["chosen"], row["chosen_kernels"][:40], row["best"],
          format_time(row["chosen_time_s"]), format_time(row["best_time_s"]),
-         format_percent(row["lost"])]
+         format_percent(row["lost"]) + DOUBT * bool(row["doubt"])]
         for row in records(worst)
     ]  # fmt: skip
     header = ["model", "input", "layer", "pass", "chosen", "what ran", "best", "its time",

@@ -108,12 +108,12 @@ def _parse_argument(words: list[str]) -> tuple[str, bool]:
 
 
 def _show_ready(copy: str | None, *, as_json: bool) -> None:
-    from ridgeline.sweep.run import copy_ready, list_ready
+    from ridgeline.sweep.run import copy_ready, read_all_ready
 
     if copy:
         print(copy_ready(copy.removesuffix(".yaml"), Path()))
         return
-    ready = list_ready()
+    ready = {name: text.splitlines()[0].lstrip("# ") for name, text in read_all_ready().items()}
     if as_json:
         print_json({"ready": [{"name": n, "about": a} for n, a in ready.items()]})
         return

@@ -9,7 +9,7 @@ no call that is timed allocates any. Gradients are PyTorch's own.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ctypes import Structure, byref, c_float, c_int, c_size_t, c_void_p
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -262,20 +262,17 @@ def _form(shape: ConvShape, dtype: torch.dtype, *, is_nhwc: bool, device: int) -
     )  # fmt: skip
 
 
-class _Legacy(torch.autograd.Function):
-    """The forward pass by an algorithm of cuDNN; the gradients are PyTorch's."""
+Launch = Callable[[Tensor, Tensor, ConvShape], Tensor]
+
+
+class _Forward(torch.autograd.Function):
+    """The forward pass by a kernel that autograd does not know; the gradients are PyTorch's."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, shape: ConvShape, name: str) -> Tensor:
-        # one channel is next to itself in either layout: such an input counts as NCHW
-        is_nhwc = x.stride(1) == 1 and shape.c > 1
-        x, w = (in_layout(one, is_nhwc=is_nhwc) for one in (x, w))
+    def forward(ctx: Any, x: Tensor, w: Tensor, shape: ConvShape, launch: Launch) -> Tensor:
         ctx.save_for_backward(x, w)
         ctx.shape = shape
-        form = _form(shape, x.dtype, is_nhwc=is_nhwc, device=x.device.index)
-        y = in_layout(x.new_empty(shape.output_shape), is_nhwc=is_nhwc)
-        _plan(name, form).run(x, w, y)
-        return y
+        return launch(x, w, shape)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -284,9 +281,18 @@ class _Legacy(torch.autograd.Function):
         return of_x, of_w, None, None
 
 
+def _launch_legacy(x: Tensor, w: Tensor, shape: ConvShape, *, name: str) -> Tensor:
+    # one channel is next to itself in either layout: such an input counts as NCHW
+    is_nhwc = x.stride(1) == 1 and shape.c > 1
+    x, w = (in_layout(one, is_nhwc=is_nhwc) for one in (x, w))
+    y = in_layout(x.new_empty(shape.output_shape), is_nhwc=is_nhwc)
+    _plan(name, _form(shape, x.dtype, is_nhwc=is_nhwc, device=x.device.index)).run(x, w, y)
+    return y
+
+
 def run_legacy(x: Tensor, w: Tensor, shape: ConvShape, *, name: str) -> Tensor:
     """A convolution by an algorithm of cuDNN, or by the one that its heuristic names."""
-    result: Tensor = _Legacy.apply(x, w, shape, name)
+    result: Tensor = _Forward.apply(x, w, shape, partial(_launch_legacy, name=name))
     return result
 
 
@@ -321,9 +327,10 @@ def _describe_guess(shape: ConvShape, dtype: torch.dtype) -> str:
 
 def _direct(x: Tensor, w: Tensor, shape: ConvShape) -> Tensor:
     """Our own kernel; Triton is imported when it is first used."""
-    from ridgeline.conv.triton_direct import direct
+    from ridgeline.machine.cuda_kernels import direct_convolution
 
-    return direct(x, w, shape)
+    result: Tensor = _Forward.apply(x, w, shape, direct_convolution)
+    return result
 
 
 def refuse_direct(shape: ConvShape, dtype: torch.dtype) -> str:

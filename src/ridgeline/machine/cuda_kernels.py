@@ -13,6 +13,8 @@ import torch
 import triton  # type: ignore[import-untyped, unused-ignore]
 import triton.language as tl  # type: ignore[import-untyped, unused-ignore]
 
+from ridgeline.records import ConvShape
+
 CHAINS = 8  # independent values per thread: enough to hide the latency of an FMA
 UNROLL = 32
 WARPS = 8
@@ -21,6 +23,7 @@ PROGRAMS_PER_SM = 4
 FMA_ROUNDS = 4096
 BLOCK = 4 * WARPS * LANES  # elements of fp32: 16 bytes for each thread
 BLOCK_BYTES = 4 * BLOCK
+CHANNELS, POSITIONS = 16, 128  # of a block of a convolution
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,3 +216,52 @@ def stream(
 
     moved = blocks * BLOCK_BYTES
     return Launch(call, arrays * rounds * moved, f"Triton {words} {moved} B")
+
+
+# ---------------------------------------------------------------- a direct convolution
+# cuDNN has a name for it and does it for no shape. A program computes a block of output channels at
+# a block of positions: for every channel and tap one outer product of weights and inputs.
+
+
+@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+def _direct_kernel(  # type: ignore[no-untyped-def]
+    x, w, y, channels, height, width, filters, rows, columns, groups,
+    stride_h, stride_w, pad_h, pad_w, gap_h, gap_w,
+    x_n, x_c, x_h, x_w, w_k, w_c, w_r, w_s, y_n, y_k, y_p, y_q,
+    R: tl.constexpr, S: tl.constexpr,  # noqa: N803
+    CHANNELS: tl.constexpr, POSITIONS: tl.constexpr,  # noqa: N803
+):  # fmt: skip
+    place = tl.program_id(0) * POSITIONS + tl.arange(0, POSITIONS)
+    k = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+    sample, group = tl.program_id(2) // groups, tl.program_id(2) % groups
+    p, q = place // columns, place % columns
+    is_place, is_filter = place < rows * columns, k < filters
+    sums = tl.zeros((CHANNELS, POSITIONS), dtype=tl.float32)
+    for c in range(channels):
+        for r in tl.static_range(R):
+            for s in tl.static_range(S):
+                row, column = p * stride_h - pad_h + r * gap_h, q * stride_w - pad_w + s * gap_w
+                is_inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
+                from_x = sample * x_n + (group * channels + c) * x_c + row * x_h + column * x_w
+                value = tl.load(x + from_x, mask=is_place & is_inside, other=0.0)
+                from_w = (group * filters + k) * w_k + c * w_c + r * w_r + s * w_s
+                factor = tl.load(w + from_w, mask=is_filter, other=0.0)
+                sums += factor.to(tl.float32)[:, None] * value.to(tl.float32)[None, :]
+    to_y = sample * y_n + (group * filters + k)[:, None] * y_k + (p * y_p + q * y_q)[None, :]
+    tl.store(y + to_y, sums.to(y.dtype.element_ty), mask=is_filter[:, None] & is_place[None, :])
+
+
+def direct_convolution(x: torch.Tensor, w: torch.Tensor, shape: ConvShape) -> torch.Tensor:
+    """A convolution by multiply-adds in fp32; the output has the layout of the input."""
+    n, _, p, q = shape.output_shape
+    filters = shape.k // shape.groups
+    y = x.new_empty((n, p, q, shape.k)).permute(0, 3, 1, 2)
+    if x.stride(1) != 1 or shape.c == 1:
+        y = y.contiguous()
+    grid = (triton.cdiv(p * q, POSITIONS), triton.cdiv(filters, CHANNELS), n * shape.groups)
+    _direct_kernel[grid](
+        x, w, y, shape.c // shape.groups, shape.h, shape.w, filters, p, q, shape.groups,
+        *shape.stride, *shape.padding, *shape.dilation, *x.stride(), *w.stride(), *y.stride(),
+        R=shape.r, S=shape.s, CHANNELS=CHANNELS, POSITIONS=POSITIONS,
+    )  # fmt: skip
+    return y

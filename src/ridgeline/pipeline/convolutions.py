@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 BENCHMARK = "benchmark"
 ALL = "all"
+ENGINE = "engine "  # plans of cuDNN's graph interface are named so
 CONV_PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 SHAPE_FORM = "n,c,h,w,k,r,s[,stride,pad,dilation,groups]"
 SPARE_KERNELS = 64
@@ -387,13 +388,27 @@ class ConvStudy:
     def answer(self) -> Convolutions:
         """What is known of the selection, from now and from before."""
         machines = Machines(self.results, self.problems, {}, None)
-        runs = self.results.index().runs if self.networks else ()
+        names = self.selection.algorithms
+        runs = [run for run in self.results.index().runs
+                if ALL in names or run.request.algorithm in names]  # fmt: skip
         found = join_convolutions(
-            self.convolutions, self.networks, runs, machines, self.selection.layers
+            map(self._keep_chosen, self.convolutions),
+            self.networks,
+            runs,
+            machines,
+            self.selection.layers,
         )
         reasons = (text for run in self.convolutions for text in run.result.problems)
         self.problems = list(dict.fromkeys([*self.problems, *reasons]))
         return found
+
+    def _keep_chosen(self, run: StoredConv) -> StoredConv:
+        """A stored pass without algorithms that were measured then and are not chosen now."""
+        names = self.selection.algorithms
+        timings = tuple(one for one in run.result.timings
+                        if ALL in names or one.algorithm in names
+                        or one.algorithm.startswith(ENGINE))  # fmt: skip
+        return replace(run, result=replace(run.result, timings=timings))
 
     def check_possible(self) -> None:
         """Refuse a shape, named by itself, that none of the algorithms could do."""

@@ -3,7 +3,8 @@
 A row of the table of layers is one algorithm on one pass of one layer. Only results that are right
 and in the precision of the run are compared. `best` is the fastest of them; `find` and `guess` run
 one of the others and are never the best themselves. `lost` is the share of a chosen time that the
-best saves, `lost_s` that time in a step, with all uses of the layer.
+best saves, `lost_s` that time in a step, with all uses of the layer. A loss is in doubt where the
+samples of one of the two vary much: then other programs had the machine.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.records import RANKED, AlgorithmResult, ConvLayer
 from ridgeline.report.stored import Machines
-from ridgeline.report.text import no_rows, plain, records
+from ridgeline.report.text import counted, no_rows, plain, records, times
 from ridgeline.roofline.floors import add_floors, flops_column
 from ridgeline.store import MeasuredRun, StoredConv, StoredConvNetwork
 from ridgeline.units import format_percent, format_time
@@ -27,6 +28,7 @@ CHOOSERS = ("find", "guess")  # run one of the other algorithms
 CHOICES = ("default", "benchmark", "guess")  # whose losses are shown
 BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 TOO_MUCH = 0.2  # of a layer's time lost is worth a finding
+UNSTEADY = 1.5  # a median over the least sample; chosen, not calibrated
 ALGORITHM = "algorithm"  # the kind of a finding
 SETUP = ("precision", "layout", "device_name")  # in which passes of one shape differ
 NETWORK = ("model", "batch_size", "input_size", "mode", *SETUP)
@@ -182,8 +184,15 @@ def find_losses(rows: pd.DataFrame) -> pd.DataFrame:
                 "best": best["algorithm"], "best_time_s": best["time_s"],
                 "lost": lost_s / chosen["time_s"],
                 "lost_s": lost_s * chosen["uses"], "run_id": chosen["run_id"],
+                "doubt": describe_doubt(chosen) or describe_doubt(best),
             })  # fmt: skip
     return pd.DataFrame(found)
+
+
+def describe_doubt(row: Mapping[str, Any]) -> str:
+    """Why a time is to be doubted; empty if it is not."""
+    ratio = row["time_s"] / min(row["samples_s"])
+    return f"{row['algorithm']}: its median is {times(ratio)} its least" if ratio > UNSTEADY else ""
 
 
 def ran_text(row: Mapping[str, Any]) -> str:
@@ -195,12 +204,16 @@ def find_totals(losses: pd.DataFrame) -> pd.DataFrame:
     """The losses of a network: all layers and passes of it together, by choice."""
     if losses.empty:
         return no_rows()
+    uses = losses["uses"]
     whole = losses.assign(
-        time_s=losses["chosen_time_s"] * losses["uses"],
-        best_s=losses["best_time_s"] * losses["uses"],
+        time_s=losses["chosen_time_s"] * uses,
+        best_s=losses["best_time_s"] * uses,
+        doubts=losses["doubt"].ne("") & losses["lost"].gt(0),
     )
     keys = [*NETWORK, "chosen"]
-    totals = whole.groupby(keys, sort=False, dropna=False)[["time_s", "best_s", "lost_s"]].sum()
+    totals = whole.groupby(keys, sort=False, dropna=False)[
+        ["time_s", "best_s", "lost_s", "doubts"]
+    ].sum()
     totals = totals.reset_index()
     return totals.assign(lost=totals["lost_s"] / totals["time_s"])
 
@@ -250,6 +263,7 @@ def find_convolutions(
     if losses.empty:
         return []
     much = losses[losses["chosen"].eq("default") & losses["lost"].gt(TOO_MUCH)]
+    much = much[much["doubt"].eq("")]
     found = []
     for run in runs:
         request, result = run.request, run.result
@@ -264,7 +278,7 @@ def find_convolutions(
 
 
 def _make_finding(run: MeasuredRun, row: Mapping[str, Any], env: str) -> dict[str, Any]:
-    times = f"{format_time(row['best_time_s'])} instead of {format_time(row['chosen_time_s'])}"
+    change = f"{format_time(row['best_time_s'])} instead of {format_time(row['chosen_time_s'])}"
     return {
         "run_id": run.run_id, "env": env, "model": row["model"], "mode": row["mode"],
         "precision": row["precision"], "batch_size": row["batch_size"],
@@ -272,7 +286,7 @@ def _make_finding(run: MeasuredRun, row: Mapping[str, Any], env: str) -> dict[st
         "time_s": row["chosen_time_s"] * row["uses"],
         "floor_s": row["best_time_s"] * row["uses"], "efficiency": 1 - row["lost"],
         "headroom_s": row["lost_s"], "share": row["lost_s"] / run.result.step_time_s.median,
-        "meaning": f"the {row['phase']} pass by {row['best']} takes {times} by PyTorch's choice"
+        "meaning": f"the {row['phase']} pass by {row['best']} takes {change} by PyTorch's choice"
         f" ({row['chosen_kernels']}), measured alone",
         "advice": f"run the model with --algorithm '{row['best']}' and compare the step; other"
         " layers may lose by it",
@@ -319,10 +333,14 @@ def describe_totals(found: Convolutions) -> list[str]:
         f"{row['model']}{_at(row)}, {row['mode']}, {row['precision']}, batch {row['batch_size']}:"
         f" the convolutions of a step take {format_time(row['time_s'])} by {row['chosen']} and"
         f" {format_time(row['best_s'])} with the best algorithm for each layer:"
-        f" {format_percent(row['lost'])} is lost"
+        f" {format_percent(row['lost'])} is lost{_doubts(row)}"
         for row in records(found.totals)
         if row["model"]
     ]
+
+
+def _doubts(row: Mapping[str, Any]) -> str:
+    return f"; {counted(row['doubts'], 'loss', 'losses')} in doubt" if row["doubts"] else ""
 
 
 def _at(row: Mapping[str, Any]) -> str:
@@ -340,10 +358,14 @@ def largest_losses(found: Convolutions) -> list[dict[str, str]]:
             "layer": f"{row['layer'] or row['shape']}, {row['phase']}",
             "chosen": f"{row['chosen']}: {row['chosen_kernels']}"[:LONGEST],
             "its time": format_time(row["chosen_time_s"]), "best": row["best"],
-            "best time": format_time(row["best_time_s"]), "lost": format_percent(row["lost"]),
+            "best time": format_time(row["best_time_s"]), "lost": _lost_text(row),
         }
         for row in records(worst)
     ]  # fmt: skip
+
+
+def _lost_text(row: Mapping[str, Any]) -> str:
+    return format_percent(row["lost"]) + (" (in doubt)" if row["doubt"] else "")
 
 
 def whole_networks(found: Convolutions) -> list[dict[str, str]]:

@@ -119,15 +119,16 @@ def open_sweep(source: str | Path | Mapping[str, Any], results: ResultsFolder) -
         return Sweep(matrix=read_matrix(Path(text)), results=results)
     if (Ledger(results, text).path / "sweep.yaml").is_file():
         return Sweep(matrix=Ledger(results, text).read_matrix(), results=results)
-    if text in list_ready():
-        return Sweep(matrix=parse_matrix(read_ready(text), name=text, file=text), results=results)
+    ready = read_all_ready()
+    if text in ready:
+        return Sweep(matrix=parse_matrix(ready[text], name=text, file=text), results=results)
     if text.endswith((".yaml", ".yml")) or "/" in text:
         raise RidgelineError(
             f"no such file: {text}", hint="`ridgeline sweep --list` shows ready matrices"
         )
     raise RidgelineError(
         f"there is no sweep {text!r} in {results.path}, and no ready matrix of that name",
-        hint=f"name a YAML file, or one of {', '.join(list_ready())}",
+        hint=f"name a YAML file, or one of {', '.join(ready)}",
     )
 
 
@@ -150,27 +151,22 @@ def run_sweep(
 # ---------------------------------------------------------------- ready matrices
 
 
-def list_ready() -> dict[str, str]:
-    """Ready matrices by name, with the first line of each."""
+def read_all_ready() -> dict[str, str]:
+    """The text of every ready matrix, by its name."""
     folder = resources.files("ridgeline.sweep") / "ready"
-    files = sorted(f.name for f in folder.iterdir() if f.name.endswith(".yaml"))
-    texts = {name.removesuffix(".yaml"): (folder / name).read_text("utf-8") for name in files}
-    return {name: text.splitlines()[0].lstrip("# ") for name, text in texts.items()}
-
-
-def read_ready(name: str) -> str:
-    if name not in list_ready():
-        hint = f"there are {', '.join(list_ready())}"
-        raise RidgelineError(f"no ready matrix is called {name!r}", hint=hint)
-    return (resources.files("ridgeline.sweep") / "ready" / f"{name}.yaml").read_text("utf-8")
+    files = sorted(file.name for file in folder.iterdir() if file.name.endswith(".yaml"))
+    return {name.removesuffix(".yaml"): (folder / name).read_text("utf-8") for name in files}
 
 
 def copy_ready(name: str, folder: Path) -> Path:
     """Write a ready matrix to a file of one's own."""
-    text, path = read_ready(name), folder / f"{name}.yaml"
+    ready, path = read_all_ready(), folder / f"{name}.yaml"
+    if name not in ready:
+        raise RidgelineError(f"no ready matrix is called {name!r}",
+                             hint=f"there are {', '.join(ready)}")  # fmt: skip
     if path.exists():
         raise RidgelineError(f"{path} exists already", hint="remove it, or go to another folder")
-    atomic_write_text(path, text, elsewhere="another folder")
+    atomic_write_text(path, ready[name], elsewhere="another folder")
     return path
 
 
