@@ -124,7 +124,7 @@ def test_a_comparison_never_merges_unlike_devices(tmp_path: Path) -> None:
 
     found = compare_values("study", "precision=tf32", "precision=amp", results=tmp_path)
 
-    assert [row.name for row in found.rows] == ["vgg16, batch 32, train, tf32 → amp"]
+    assert [row.name for row in found.rows] == ["vgg16, batch 32, train, tf32 → amp, NVIDIA H200"]
     assert len(found.only_before) == len(found.only_after) == 1
     assert L40S in found.only_after[0]
 
