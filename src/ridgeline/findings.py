@@ -12,7 +12,7 @@ from typing import Any
 
 from ridgeline.roofline.points import MeasuredStep
 from ridgeline.roofline.roofs import Roofs
-from ridgeline.units import format_percent, format_time
+from ridgeline.units import format_percent, format_ratio, format_time, si
 
 MOST = 10  # findings of a run
 HOST = "(host)"
@@ -27,6 +27,10 @@ IDLE = 0.1  # of a step without kernels, or in the operating system, is worth a 
 LAYERS_OFF = 0.2  # of the step, or its kernels: layers that are so far from it are to be doubted
 SHORT_S = 1e-4  # work with a shorter floor may leave a part of a GPU idle
 FASTER = 1.3  # bf16 over fp32: worth a try
+MUCH = 0.4  # of the joules of a step, for one purpose
+OVER_CAP = 1.1  # times the power cap: no step draws so much
+LITTLE = 0.05  # of them: not worth saving
+TRAINED_IN = ("fp32", "tf32", "bf16", "fp16")  # precisions that a run may have
 NO_BOUND = (
     "Headroom is an estimate of what can be saved, not a bound: advice that changes the work itself"
     " (another precision, fused operators, memory that is kept) can save more."
@@ -154,6 +158,52 @@ def saving_basis(finding: Mapping[str, Any]) -> str:
         SYSTEM: "if the operating system had nothing to do",
     }
     return conditions.get(str(finding["layer"]), "if it ran at its floor")
+
+
+def describe_joules(
+    step: Mapping[str, Any], prices: Mapping[str, float], cap_w: float | None = None
+) -> str:
+    """What most joules of a step are for, and what would save some; empty if nothing stands out.
+
+    `prices` are joules per FLOP by precision.
+    """
+    if cap_w and step["power_w"] > OVER_CAP * cap_w:
+        return (
+            f"{si(step['power_w'], 'W')} are more than the power cap of {si(cap_w, 'W')} allows:"
+            " likely a wrong reading, measure it again"
+        )
+    share = {name: step[f"{name}_share"] for name in ("constant", "bytes", "flops")}
+    name = max(share, key=lambda one: share[one] if share[one] == share[one] else 0.0)
+    if not share[name] >= MUCH:
+        return ""
+    part = format_percent(min(share[name], 1.0))
+    if name == "bytes":
+        return (
+            f"{part} of the joules move bytes: fused operators, memory that is kept or operands of"
+            " half the size save up to that"
+        )
+    if name == "flops":
+        return f"{part} of the joules are FLOPs{_describe_cheaper(str(step['precision']), prices)}"
+    saving = share[name] * (1 - step["floor_s"] / step["time_s"])
+    if not saving >= LITTLE:
+        return f"{part} of the joules are constant power, and the step is near its floor of time"
+    return (
+        f"{part} of the joules are constant power: a larger batch, or whatever brings the step to"
+        f" its floor of time, saves up to {format_percent(saving)} of them all"
+    )
+
+
+def _describe_cheaper(precision: str, prices: Mapping[str, float]) -> str:
+    """The precision whose FLOPs cost least, if they cost less."""
+    known = {name: price for name, price in prices.items() if price and name in TRAINED_IN}
+    least = min(known, key=lambda name: known[name], default="")
+    now = prices.get(precision)
+    if now is None or not least or known[least] * FASTER > now:
+        return ": only less work saves them"
+    factor = format_ratio(now / known[least])
+    return (
+        f": one of {least} costs {si(known[least], 'J')}, {factor} times less than of {precision}"
+    )
 
 
 def describe_doubt(run: MeasuredStep) -> str:

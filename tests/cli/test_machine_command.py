@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.cli.analyzed_here import Printed, command
 
+PAGODA = Path(__file__).parents[2] / "benchmarks" / "data" / "pagoda-energy.csv"
 RECORDED = Path(__file__).parents[1] / "data" / "passport-h200.json"
 
 
@@ -54,6 +55,27 @@ def test_export_and_import(results: Path, tmp_path: Path) -> None:
     assert json.loads(peaks.read_text())["nvidia-h200"]["peak_gflops"]["bf16"] > 780_000
     assert ridgeline("import", str(copy), "--name", "other", *at) == 0
     assert (results / "machines" / "other.json").exists()
+
+
+def test_loads_of_a_file_are_fitted_and_shown(tmp_path: Path, capsys: Printed) -> None:
+    at = ("--results", str(tmp_path))
+    fit = ("measure", "--energy", "--from", str(PAGODA), "--name", "orin", *at)
+
+    assert ridgeline(*fit) == 0
+
+    out = capsys.readouterr().out
+    assert "8.67 pJ   3.71 pJ to 14.2 pJ" in out
+    assert "off by 16.5 % on average; R² 0.819 of the joules, 0.244 of the watts" in out
+    assert "may be nothing at all: byte (dram)" in out
+    wrong = "18.4 W where loads of the same rates draw 54.5 W: likely a wrong reading"
+    (row,) = [line for line in out.splitlines() if wrong in line]
+    assert row.split()[:3] == ["resnet50", "batch", "32"]
+    assert ridgeline("show", "orin", *at) == 0
+    assert capsys.readouterr().out == out
+    assert ridgeline(*fit, "--json") == 0
+    (model,) = json.loads(capsys.readouterr().out)["energy"]
+    assert model["constant_power_w"]["value"] == pytest.approx(23.1, rel=0.01)
+    assert len(model["points"]) == 25
 
 
 def test_describe_as_markdown_and_json(capsys: Printed) -> None:

@@ -11,9 +11,10 @@ import pytest
 from ridgeline.machine.cpu import Cpu
 from ridgeline.machine.describe import Description, describe, machine_name
 from ridgeline.machine.passport import Ceiling, Passports, read_passport
-from ridgeline.pipeline.machine import MachineAnswer, machine_task, passport_name
+from ridgeline.pipeline.machine import MachineAnswer, import_energy, machine_task, passport_name
 
 H200 = read_passport(Path(__file__).parent.parent / "data" / "passport-h200.json")
+PAGODA = Path(__file__).parents[2] / "benchmarks" / "data" / "pagoda-energy.csv"
 CPU = Ceiling(kind="compute", device="cpu", path="matrix", precision="fp32", samples=(1e12,),
               how="torch.mm 64x64x64")  # fmt: skip
 
@@ -54,6 +55,17 @@ def test_measured_once_then_kept(tmp_path: Path, measured: list[bool]) -> None:
     assert find_or_measure(tmp_path).is_cached
     assert not find_or_measure(tmp_path, remeasure=True).is_cached
     assert measured == [True, False, True]
+
+
+def test_measured_again_a_machine_keeps_its_energy_coefficients(
+    tmp_path: Path, measured: list[bool]
+) -> None:
+    name = find_or_measure(tmp_path).name
+    fitted = import_energy(PAGODA, tmp_path, name=name).passport.energy
+
+    find_or_measure(tmp_path, remeasure=True)
+
+    assert (len(fitted), Passports(tmp_path).read(name).energy) == (1, fitted)
 
 
 def test_another_machine_of_this_name_is_left_alone(tmp_path: Path, measured: list[bool]) -> None:

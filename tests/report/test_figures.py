@@ -18,7 +18,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.findings import COLUMNS as FINDING_COLUMNS
 from ridgeline.report.configurations import add_rates
 from ridgeline.report.convolutions import OF_CONVOLUTIONS
-from ridgeline.report.figures import KINDS, steps, times, write_figures, write_machine
+from ridgeline.report.figures import ENERGY_KINDS, KINDS, steps, times, write_figures, write_machine
 from ridgeline.report.figures.rooflines import (
     RoofSet,
     both_rates,
@@ -149,7 +149,8 @@ def test_the_files_of_a_study(tmp_path: Path) -> None:
         "roofline_gpu_hierarchical.png", "throughput_gpu.png", "roofline_cpu.png",
         "throughput_cpu.png", "runtime.png",
     ]  # fmt: skip
-    assert {figure.kind for figure in found} == {*KINDS} - {"sweep", *OF_CONVOLUTIONS}
+    elsewhere = {"sweep", *OF_CONVOLUTIONS, *ENERGY_KINDS}  # no sweep, no meter here
+    assert {figure.kind for figure in found} == {*KINDS} - elsewhere
     assert {figure.env for figure in found} == {"gpu", "cpu", ""}
     assert all(path.is_file() for figure in found for path in figure.paths)
     assert all(figure.paths[1].suffix == ".svg" for figure in found)

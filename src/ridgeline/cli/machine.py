@@ -13,7 +13,14 @@ from ridgeline.cli.options import Debug, Json, Output, Results, option, takes_gr
 from ridgeline.cli.progress import progress_bar
 from ridgeline.cli.tables import Grid, Rows, print_grid
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.passport import Ceiling, Passport, Passports, peaks, read_passport
+from ridgeline.machine.passport import (
+    Ceiling,
+    EnergyModel,
+    Passport,
+    Passports,
+    peaks,
+    read_passport,
+)
 from ridgeline.store import DEFAULT_RESULTS, atomic_write_text, to_json
 from ridgeline.units import format_change, format_percent, si
 
@@ -26,10 +33,14 @@ EXAMPLES = """
   ridgeline machine describe
   ridgeline machine measure --quick
   ridgeline machine measure --device cuda:0 --device cpu --name my-server
+  ridgeline machine measure --energy
+  ridgeline machine measure --energy --from loads.csv --name my-board
   ridgeline machine show my-server --png roofs.png
   ridgeline machine diff my-server other.json
   ridgeline machine export my-server --peaks peaks.json
 """
+
+LOADS = 15  # of a GPU; the bar of a CPU ends early
 
 app = typer.Typer(
     no_args_is_help=True, help="What this machine is and what it can do.", epilog=EXAMPLES
@@ -53,16 +64,31 @@ def measure(
     ),
     quick: bool = option(False, "Fewer samples: about a third of the time.", "--quick"),
     name: str | None = option(None, "Name of the passport."),
+    energy: bool = option(
+        False, "Joules per FLOP, per byte and constant power instead of ceilings.", "--energy"
+    ),
+    file: Path | None = option(
+        None,
+        "With --energy: fit the loads of a CSV instead of measuring.",
+        "--from",
+        metavar="FILE",
+    ),
     *,
     output: Output,
 ) -> None:
     """Measure every ceiling of this machine and keep them as its passport.
 
-    About a minute on a GPU and two on a CPU. No clock or power setting is changed.
+    About a minute on a GPU and two on a CPU. No clock or power setting is changed. With --energy,
+    loads of known work run for a minute, and what they cost joins the passport.
     """
     from ridgeline.machine.measure import choose_devices, count_steps
     from ridgeline.pipeline.machine import NOISY, describe_noise, measure_passport
 
+    if file is not None and not energy:
+        raise RidgelineError("--from goes with --energy", hint="add --energy, or leave it out")
+    if energy:
+        _measure_energy(device or [], name, file, output)
+        return
     devices = choose_devices(device or [])
     with progress_bar(count_steps(devices, quick=quick), quiet=output.quiet) as progress:
         stored = measure_passport(
@@ -73,6 +99,26 @@ def measure(
         show_message(f"note: {describe_noise(stored.passport)}; measure again when it is quiet")
     for line in () if output.quiet else (*stored.changes, f"wrote {stored.path}"):
         show_message(line)
+
+
+def _measure_energy(
+    devices: list[str], name: str | None, file: Path | None, output: Output
+) -> None:
+    """Fit a file, or measure the loads of each device."""
+    from ridgeline.machine.measure import choose_devices
+    from ridgeline.pipeline.machine import import_energy, measure_energy
+
+    if file is not None:
+        stored = [import_energy(file, output.results, name=name, device=next(iter(devices), None))]
+    else:
+        chosen = choose_devices(devices)
+        with progress_bar(LOADS * len(chosen), quiet=output.quiet) as progress:
+            stored = [measure_energy(one, output.results, name=name, on_progress=progress.start)
+                      for one in chosen]  # fmt: skip
+    for one in stored[-1:] if output.as_json else stored:
+        _print_passport(one.passport, as_json=output.as_json)
+        if not output.quiet:
+            show_message(f"wrote {one.path}")
 
 
 @app.command("list", epilog=EXAMPLES)
@@ -243,9 +289,42 @@ def _print_passport(passport: Passport, *, as_json: bool) -> None:
     header = ["device", "ceiling", "best", "sustained", "spread", "of datasheet", "clock", "power",
               "limited by", "how"]  # fmt: skip
     spare = ("how", "limited by", "power", "clock", "of datasheet", "sustained")
-    print_grid(Grid(header=header, rows=_ceiling_rows(passport), text_columns=2, spare=spare))
+    if passport.ceilings or not passport.energy:
+        rows = _ceiling_rows(passport)
+        print_grid(Grid(header=header, rows=rows, text_columns=2, spare=spare))
     for absent in passport.missing:
         print(f"not measured: {absent.what}: {absent.reason}")
+    for model in passport.energy:
+        _print_energy(model)
+
+
+def _print_energy(model: EnergyModel) -> None:
+    """Coefficients with their intervals, how well they fit, and every point."""
+    print(f"\nenergy of {model.device}: {model.how}\n")
+    named = {
+        **{f"FLOP ({name})": (one, "J") for name, one in model.j_per_flop.items()},
+        **{f"byte ({name})": (one, "J") for name, one in model.j_per_byte.items()},
+        "constant power": (model.constant_power_w, "W"),
+    }
+    rows = [
+        [what, si(one.value, unit), " to ".join(si(end, unit) for end in one.interval)]
+        for what, (one, unit) in named.items()
+    ]
+    print_grid(Grid(header=["", "fitted", "95 % interval"], rows=rows))
+    print(
+        f"off by {format_percent(model.mean_residual)} on average; R² {model.r_squared:.3f} of the"
+        f" joules, {model.r_squared_power:.3f} of the watts"
+    )
+    unsure = [what for what, (one, _) in named.items() if one.interval[0] == 0]
+    if unsure:
+        print(f"may be nothing at all: {', '.join(unsure)}")
+    points = [
+        [p.label, si(p.time_s, "s"), si(p.power_w, "W"),
+         "" if p.residual is None else format_change(p.residual), p.note]
+        for p in model.points
+    ]  # fmt: skip
+    header = ["load", "time", "power", "model", "left out"]
+    print_grid(Grid(header=header, rows=points, spare=("time",)))
 
 
 def _ceiling_rows(passport: Passport) -> Rows:

@@ -23,6 +23,7 @@ EXAMPLES = """
   ridgeline roofline my-label --kind classic,layers --format svg
   ridgeline roofline --peak-compute 8.1 --peak-bw 300
   ridgeline roofline --peak-compute fp32=67T,tf32=494T --peak-bw 4.8TB/s
+  ridgeline roofline --energy
   ridgeline roofline --peaks peaks.json --json | jq '.points[0].bound'
   ridgeline import step.csv --label "RN18 FP32 BS128"
   ridgeline roofline --label "RN18 FP32 BS128" --peak-compute 8.1 --peak-bw 300 \\
@@ -45,6 +46,9 @@ def roofline(
         None, "Also a CSV with a row for each step and capture.", metavar="FILE"
     ),
     figures: Figures = True,
+    energy: bool = option(
+        False, "Joules: floors, shares, and their figures instead of the others.", "--energy"
+    ),
     layers: bool = option(False, "Show layers, too.", "--layers"),
     top: int = option(15, "How many layers.", min=1),
     *,
@@ -58,6 +62,12 @@ def roofline(
     from ridgeline.pipeline.outputs import write_points
 
     study = stored.read(output, label)
+    if energy and study.energies.empty:
+        raise RidgelineError(
+            "no run has joules: no meter counted any, and no machine has energy coefficients",
+            hint="run where there is a meter (ridgeline doctor), or ridgeline machine measure"
+            " --energy",
+        )
     made = write_points(study, figures=False)
     if summary is not None:
         from ridgeline.report.tables import write_summary
@@ -65,23 +75,41 @@ def roofline(
         write_summary(study, summary)
     try:
         if figures:
-            made.figures = _draw(study, out, _split(form), _split(kind) if kind else None)
+            kinds = _choose_kinds(kind, energy=energy)
+            made.figures = _draw(study, out, _split(form), kinds)
             if not made.figures and not output.quiet:
                 show_notes(["no figure of that kind can be drawn from these runs"])
         if output.as_json:
-            print_json(to_json(study, made))
+            print_json(to_json(study, made, energy=energy))
             return
         from ridgeline.cli import show_study
 
+        if energy:
+            show_study.print_energies(study, top if layers else 0)
+            return
         show_study.print_steps(study)
         show_study.print_captures(study)
         if layers:
             show_study.print_layers(study, top)
         show_study.print_flags(study)
     finally:  # what does not need a picture is there without one
-        for path in (made.points, *(figure.path for figure in made.figures), summary):
+        for path in (
+            made.points,
+            made.energies,
+            *(figure.path for figure in made.figures),
+            summary,
+        ):
             if path is not None and not output.quiet and not output.as_json:
                 show_message(f"wrote {path}")
+
+
+def _choose_kinds(kind: str | None, *, energy: bool) -> tuple[str, ...] | None:
+    """Those that the user names, those of energy, or all."""
+    from ridgeline.report.figures import ENERGY_KINDS
+
+    if kind:
+        return _split(kind)
+    return ENERGY_KINDS if energy else None
 
 
 def _split(text: str) -> tuple[str, ...]:
@@ -109,7 +137,7 @@ def _draw(
     return [write_figure(study, out, kind=kind)]
 
 
-def to_json(study: Study, made: Outputs) -> dict[str, Any]:
+def to_json(study: Study, made: Outputs, *, energy: bool = False) -> dict[str, Any]:
     """Points and findings as rows; what is not known is null."""
     from ridgeline.cli.tables import to_records
 
@@ -136,6 +164,7 @@ def to_json(study: Study, made: Outputs) -> dict[str, Any]:
         "points": points,
         "reconciled": to_records(study.reconciled),
         "findings": to_records(study.findings),
+        **({"energies": to_records(study.energies)} if energy else {}),
         "points_csv": str(made.points),
         "figures": [str(figure.path) for figure in made.figures],
         "problems": [*study.problems, *study.remarks],

@@ -21,6 +21,7 @@ from ridgeline.report.configurations import describe_settings
 from ridgeline.report.study import BUSY
 from ridgeline.report.summary import floor_notes, write_headline
 from ridgeline.report.text import number
+from ridgeline.roofline.floors import describe_balances
 from ridgeline.roofline.work import short_kernel
 from ridgeline.units import format_percent, format_time, si
 
@@ -151,6 +152,36 @@ def print_layers(study: Study, top: int) -> None:
     for run_id, name in shown.drop_duplicates("run_id").set_index("run_id")["model"].items():
         if run_id in notes:
             print_text(f"{name}: {notes[str(run_id)]}")
+
+
+ENERGY_COLUMNS: dict[str, Callable[[Point], str]] = {
+    **{name: COLUMNS[name] for name in ("model", "batch", "precision", "layer", "machine", "time")},
+    "joules": _format_field("energy_j", lambda energy_j: si(energy_j, "J")),
+    "source": _format_field("energy_provenance"),
+    "power": _format_field("power_w", lambda power_w: si(power_w, "W")),
+    "floor": _format_field("energy_floor_j", lambda energy_j: si(energy_j, "J")),
+    "efficiency": _format_field("energy_efficiency", format_percent),
+    "FLOPs": _format_field("flops_share", format_percent),
+    "bytes": _format_field("bytes_share", format_percent),
+    "constant": _format_field("constant_share", format_percent),
+}
+
+
+def print_energies(study: Study, layers: int) -> None:
+    """A row per step with joules, so many layers, balances of machines, and what stands out."""
+    steps = _select(study.energies, "step")
+    wholes = _select(study.energies, "layer")
+    wholes = wholes[wholes["phase"].eq("all")].nlargest(layers, "energy_j")
+    for table, dropped in ((steps, "layer"), (wholes, "precision")):
+        columns = {name: cell for name, cell in ENERGY_COLUMNS.items() if name != dropped}
+        spare = ("machine", "time", "power", "precision")
+        if len(table):
+            print_grid(make_grid(to_records(table), columns, spare=spare))
+    for machine in study.machines:
+        for line in describe_balances(machine.passport, machine.roofs):
+            print_text(line)
+    for line in study.energy_sentences:
+        print_text(line)
 
 
 # ---------------------------------------------------------------- flags

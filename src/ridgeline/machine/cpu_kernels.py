@@ -289,6 +289,12 @@ class Probe:
         rate, _ = self._sample(self.passes)
         return rate
 
+    def work_per_call(self) -> float:
+        """FLOPs or bytes of one call."""
+        self()
+        rate, time_s = self._sample(self.passes)
+        return rate * time_s
+
     def _sample(self, passes: int) -> tuple[float, float]:
         gate = Gate(ctypes.c_int64(0), self.threads)
         warm = 1 if 0 < self.size_bytes <= WARM_BYTES else 0

@@ -78,11 +78,19 @@ PACKED = {
 }
 
 
-def fma_chain(dtype: torch.dtype, device: int, *, chains: int = CHAINS) -> Launch:
-    """Independent chains of fused multiply-adds in registers; nothing is read in between."""
+def fma_chain(
+    dtype: torch.dtype, device: int, *, chains: int = CHAINS, is_alternating: bool = False
+) -> Launch:
+    """Independent chains of fused multiply-adds in registers; nothing is read in between.
+
+    They start from zeros and stay there, or alternate between x and 0.5 - x of random numbers.
+    """
     block, programs = WARPS * LANES * chains, _sms(device) * PROGRAMS_PER_SM
     rounds = FMA_ROUNDS if dtype != torch.float64 else FMA_ROUNDS // 4
     out = torch.zeros(programs * block, dtype=dtype, device=f"cuda:{device}")
+    if is_alternating:
+        out[:block] = torch.randn(block, dtype=dtype, device=out.device)
+        out[0], out[1] = -1.0, 0.5  # scale and shift, which an even number of steps leaves alone
 
     def call() -> object:
         settings = {"BLOCK": block, "STEPS": UNROLL, "num_warps": WARPS}
@@ -182,7 +190,13 @@ STREAMS = {  # kernel, buffers, words for it
 
 
 def stream(
-    pattern: str, device: int, size_bytes: int, *, rounds: int, programs_per_sm: int = 8
+    pattern: str,
+    device: int,
+    size_bytes: int,
+    *,
+    rounds: int,
+    programs_per_sm: int = 8,
+    fill: Callable[..., torch.Tensor] = torch.zeros,
 ) -> Launch:
     """All SMs on the same buffers, past L1; in another order each round. L2, or DRAM if large.
 
@@ -192,7 +206,7 @@ def stream(
     kernel, arrays, words = STREAMS[pattern]
     blocks, programs = size_bytes // BLOCK_BYTES, _sms(device) * programs_per_sm
     name = f"cuda:{device}"
-    buffers = [torch.zeros(blocks * BLOCK, device=name) for _ in range(arrays)]
+    buffers = [fill(blocks * BLOCK, device=name) for _ in range(arrays)]
     if pattern == "read":  # its sums
         buffers.append(torch.empty(programs * BLOCK, device=name))
     scale = (1.5,) if pattern == "triad" else ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import isfinite
@@ -16,10 +16,21 @@ from ridgeline.errors import RidgelineError
 from ridgeline.machine.describe import Description
 from ridgeline.machine.sampling import spread
 from ridgeline.records import Conditions, Provenance
-from ridgeline.serialize import INLINE, STORED, FieldError, Limit, Name, from_dict, to_dict
+from ridgeline.serialize import (
+    INLINE,
+    STORED,
+    FieldError,
+    Limit,
+    Name,
+    NotNegative,
+    Positive,
+    from_dict,
+    to_dict,
+)
 from ridgeline.store import atomic_write_text, to_json, writing
 
 # History of the format, newest first.
+# 1  2026-11-19  also energy models, which an older reader passes over
 # 1  2026-11-15  name, time, ceilings with samples, missing, description, provenance
 PASSPORT_VERSION = 1
 
@@ -98,6 +109,51 @@ class Missing:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coefficient:
+    """A fitted number, with its 95 % interval by bootstrap."""
+
+    value: NotNegative
+    interval: tuple[NotNegative, NotNegative]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyPoint:
+    """A load of known work that ran for a time and took joules, and how a fit describes it."""
+
+    label: str
+    time_s: Positive
+    energy_j: Positive
+    flops: Mapping[str, NotNegative] = field(default_factory=dict)  # by precision
+    moved_bytes: Mapping[str, NotNegative] = field(default_factory=dict)  # by memory level
+    clock_hz: float | None = None
+    temperature_c: float | None = None
+    residual: float | None = None  # modelled over measured joules, less 1; None: not modelled
+    note: str = ""  # why the fit leaves it out
+
+    @property
+    def power_w(self) -> float:
+        return self.energy_j / self.time_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyModel:
+    """Joules of work on a device: Σ j_per_flop · FLOPs + Σ j_per_byte · bytes + power · time."""
+
+    device: str
+    j_per_flop: Mapping[str, Coefficient] = field(default_factory=dict)  # by precision
+    j_per_byte: Mapping[str, Coefficient] = field(default_factory=dict)  # by memory level
+    constant_power_w: Coefficient
+    power_cap_w: Positive | None = None
+    r_squared: float  # of joules, which grow with time whatever the model says
+    r_squared_power: float  # of watts: the stricter of the two
+    mean_residual: NotNegative  # the mean of the absolute residuals that were fitted
+    points: tuple[EnergyPoint, ...]  # also those that were left out
+    provenance: str = "measured"  # or "imported"
+    how: str  # the meter and what it counts, or the file
+    measured_at: str
+
+
 def _is_time(text: str) -> bool:
     try:
         datetime.fromisoformat(text)
@@ -118,6 +174,7 @@ class Passport:
     is_quick: bool
     ceilings: tuple[Ceiling, ...]
     missing: tuple[Missing, ...] = field(default=(), metadata=STORED)
+    energy: tuple[EnergyModel, ...] = ()
     description: Description = field(default_factory=Description, metadata=STORED)
     provenance: Provenance = field(default_factory=Provenance, metadata=STORED)
 
@@ -138,15 +195,21 @@ class Passport:
             c for c in self.ceilings if all(getattr(c, name) == v for name, v in fields.items())
         ]
 
+    def energy_model(self, device: str) -> EnergyModel | None:
+        """The energy model of a device, where one was fitted."""
+        return next((m for m in self.energy if m.device == device), None)
+
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
+        """The JSON form; energy models only where there are any."""
         content = to_dict(self)
+        energy = {"energy": content["energy"]} if self.energy else {}
         return {
             "schema_version": PASSPORT_VERSION,
             **{name: content[name] for name in ("machine", "measured_at", "is_quick")},
             "noise": self.noise,
             "ceilings": [c.to_dict() for c in self.ceilings],
             "missing": content["missing"],
+            **energy,
             "description": self.description.to_dict(),
             "provenance": content["provenance"],
         }

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from random import Random
+from time import perf_counter, sleep
+from typing import Any
 
 from ridgeline.errors import RidgelineError
+from ridgeline.machine.ceilings_cuda import DRAM_SHARE_OF_L2, PRODUCTS
 from ridgeline.machine.compare import (
     another_device,
     another_machine,
@@ -15,12 +21,18 @@ from ridgeline.machine.compare import (
     sample_product_again,
 )
 from ridgeline.machine.describe import Description, describe, machine_name
+from ridgeline.machine.energy_fit import fit_energy, read_energy_points
 from ridgeline.machine.measure import choose_devices, measure_devices
-from ridgeline.machine.passport import Passport, Passports
+from ridgeline.machine.passport import EnergyModel, EnergyPoint, Missing, Passport, Passports
+from ridgeline.machine.sampling import Clock, host_clock, sample_seconds
+from ridgeline.measure.energy import CallLoop, evaluate_passes, take_pass
 from ridgeline.measure.worker import torch_needed
 from ridgeline.pipeline.cases import Selection
 from ridgeline.provenance import collect
-from ridgeline.store import ResultsFolder
+from ridgeline.sensors.meters import find_meters
+from ridgeline.sensors.sampler import FAST_S, Meters, Sampler
+from ridgeline.serialize import to_dict
+from ridgeline.store import ResultsFolder, atomic_write_text, to_json
 
 OnProgress = Callable[[str], None]
 NOISY = 0.25  # a roof that moved by so much while it was measured says little
@@ -70,7 +82,8 @@ def machine_task(
         return MachineAnswer(name=before.name, is_cached=True, note=note)
     name = _free_name(passports, name, description)
     passport = _measure(name, choose_devices([device]), description, send, quick=quick)
-    passports.write(passport)
+    earlier = _read_own(passports, name, description)
+    passports.write(replace(passport, energy=earlier.energy if earlier else ()))
     note = f"{len(passport.ceilings)} ceilings measured" + (", quickly" if quick else "")
     if passport.noise > NOISY:
         note += f"; {describe_noise(passport)}: --remeasure when it is quiet"
@@ -191,6 +204,7 @@ def measure_passport(
         )
     ResultsFolder(results).check_writable()
     passport = _measure(called, devices, description, on_progress, quick=quick)
+    passport = replace(passport, energy=before.energy if before else ())
     changes = [] if before is None else drift(before, passport)
     other = before and another_device(before.description, passport.description)
     return StoredPassport(
@@ -198,6 +212,360 @@ def measure_passport(
         path=passports.write(passport),
         changes=tuple([other, *changes] if other else changes),
     )
+
+
+# ---------------------------------------------------------------- loads of known work
+# They span what the energy model tells apart: time alone (a device at working clocks without work),
+# bytes of each level, FLOPs of each precision, and mixtures. Products also run half of the time,
+# between spins, where the power cap does not reach them. Data are random: products of zeros draw
+# far less.
+
+CPU, CUDA = "cpu", "cuda"
+SPIN_CYCLES = 2_000_000  # about a millisecond
+PRECISIONS = ("bf16", "fp16", "tf32", "fp32")
+SIDE, SLOW_SIDE = 8192, 4096  # of matrices; fp32 takes longer
+CPU_SIDE = 2048
+CHAINS = ("fp32", "fp64")
+OPERAND_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
+CALL_S = 0.05  # of a CPU's kernel: starting its threads does not count beside it
+L2_SHARE, L2_PASSES = 4, 64  # a quarter of the cache, so that all of it stays there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """A call that is repeated, and the work of one; without a call, the device rests."""
+
+    label: str
+    call: Callable[[], object] | None = field(default=None, repr=False)
+    flops: Mapping[str, float] = field(default_factory=dict)  # by precision
+    moved_bytes: Mapping[str, float] = field(default_factory=dict)  # by memory level
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loads:
+    """The loads of a device, how to wait for it, and what it cannot run."""
+
+    loads: tuple[Load, ...]
+    synchronize: Callable[[], object]
+    missing: tuple[Missing, ...] = ()
+
+
+def run_by_turns(label: str, first: Load, second: Load, clock: Clock) -> Load:
+    """Two loads one after the other, each for about half of the time."""
+    assert first.call is not None and second.call is not None
+    times_s = [min(sample_seconds(one.call, clock, samples=3)) for one in (first, second)
+               if one.call is not None]  # fmt: skip
+    longest_s = max(times_s)
+    turns = [max(1, round(longest_s / time_s)) for time_s in times_s]
+    calls = [first.call] * turns[0] + [second.call] * turns[1]
+
+    def call() -> None:
+        for one in calls:
+            one()
+
+    return Load(
+        label=label,
+        call=call,
+        flops=_add_work((first.flops, turns[0]), (second.flops, turns[1])),
+        moved_bytes=_add_work((first.moved_bytes, turns[0]), (second.moved_bytes, turns[1])),
+    )
+
+
+def _add_work(*parts: tuple[Mapping[str, float], int]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for amounts, turns in parts:
+        for name, amount in amounts.items():
+            total[name] = total.get(name, 0.0) + turns * amount
+    return total
+
+
+def make_product(torch: Any, device: str, precision: str, side: int) -> Load:
+    """A square matrix product of random numbers; its bytes are those of operands and result."""
+    product = next(one for one in PRODUCTS if one.precision == precision)
+    return Load(
+        label=f"{precision} products",
+        call=product.make(torch, side, side, side, device),
+        flops={precision: 2.0 * side**3},
+        moved_bytes={"dram": 3.0 * OPERAND_BYTES[precision] * side**2},
+    )
+
+
+@contextmanager
+def open_cuda_loads(number: int) -> Iterator[Loads]:
+    """The loads of a CUDA device; streams and chains need Triton. Not verified on hardware."""
+    import torch
+
+    device = f"cuda:{number}"
+    with torch.cuda.device(number):
+        synchronize = partial(torch.cuda.synchronize, number)
+        clock = host_clock(synchronize)
+        spin = Load(label="spinning", call=lambda: torch.cuda._sleep(SPIN_CYCLES))
+        loads, missing = [Load(label="idle"), spin], []
+        try:
+            loads += _make_kernel_loads(torch, number, clock)
+        except ImportError as error:
+            missing.append(Missing(what="loads of DRAM, L2 and vector units", reason=str(error)))
+        for precision in PRECISIONS:
+            side = SLOW_SIDE if precision == "fp32" else SIDE
+            try:
+                product = make_product(torch, device, precision, side)
+                half = run_by_turns(f"{product.label}, half of the time", product, spin, clock)
+            except RuntimeError as error:  # a precision that the device lacks, too little memory
+                reason = " ".join(str(error).split())[:200]
+                missing.append(Missing(what=f"{precision} products", reason=reason))
+                continue
+            loads += [product, half]
+        yield Loads(loads=tuple(loads), synchronize=synchronize, missing=tuple(missing))
+        torch.cuda.empty_cache()
+
+
+def _make_kernel_loads(torch: Any, number: int, clock: Clock) -> list[Load]:
+    """DRAM and L2 streams, fp32 chains, and chains and streams by turns."""
+    from ridgeline.machine import cuda_kernels
+
+    properties = torch.cuda.get_device_properties(number)
+    l2_bytes = int(getattr(properties, "L2_cache_size", 0)) or (40 << 20)
+    stream = partial(cuda_kernels.stream, device=number, fill=torch.randn)
+    large = partial(stream, size_bytes=DRAM_SHARE_OF_L2 * l2_bytes, rounds=1)
+    read, copy = large("read"), large("copy")
+    cached = stream("read", size_bytes=l2_bytes // L2_SHARE, rounds=L2_PASSES)
+    chain = cuda_kernels.fma_chain(torch.float32, number, is_alternating=True)
+    dram = Load(label="DRAM read", call=read.call, moved_bytes={"dram": read.work})
+    chains = Load(label="fp32 chains", call=chain.call, flops={"fp32": chain.work})
+    return [
+        dram,
+        Load(label="DRAM copy", call=copy.call, moved_bytes={"dram": copy.work}),
+        Load(label="L2 read", call=cached.call, moved_bytes={"l2": cached.work}),
+        chains,
+        run_by_turns("fp32 chains and DRAM read by turns", chains, dram, clock),
+    ]
+
+
+@contextmanager
+def open_cpu_loads() -> Iterator[Loads]:
+    """The loads of all cores; the team of threads lives as long as the block."""
+    from ridgeline.machine.ceilings_cpu import import_torch
+    from ridgeline.machine.cpu import read_caches, share_caches
+    from ridgeline.machine.cpu_kernels import Team, build_kernels, choose_cpus, choose_kernels
+    from ridgeline.machine.system import SystemIO
+
+    cpus = choose_cpus()
+    shares = share_caches(read_caches(SystemIO(), cpus[0]), cpus)  # of one thread
+    last, last_bytes = max(shares.items(), key=lambda one: one[1], default=("l2", 1 << 20))
+    team_of_all = Team(cpus, max(4 * last_bytes, 1 << 26))
+    with team_of_all as team, import_torch(len(cpus)) as torch:
+        team.run(_fill_memory, len(cpus))
+        kernels = choose_kernels(team, build_kernels())
+        sizes = {"dram": team.bytes_per_thread, last: last_bytes // 2}
+        loads = _make_cpu_loads(team, kernels, sizes)
+        missing = []
+        if torch is None:
+            missing.append(Missing(what="products", reason="pip install 'ridgeline[torch]'"))
+        else:
+            loads += [make_product(torch, CPU, name, CPU_SIDE) for name in ("fp32", "fp64")]
+        yield Loads(loads=tuple(loads), synchronize=lambda: None, missing=tuple(missing))
+
+
+def _fill_memory(worker: Any) -> None:
+    """Random numbers: zeros would draw less."""
+    import numpy as np
+
+    numbers = worker.memory.view(np.float32)
+    numbers[:] = np.random.default_rng(worker.index).random(len(numbers), dtype=np.float32)
+
+
+def _make_cpu_loads(team: Any, kernels: Mapping[str, Any], sizes: Mapping[str, int]) -> list[Load]:
+    """Rest, spinning, reads of each size, a copy in DRAM, chains, and both by turns."""
+    from ridgeline.machine.cpu_kernels import Probe
+
+    rows = [  # label, kernel, precision of its FLOPs, level of its bytes
+        ("spinning", "cycles", "", ""),
+        *((f"{level.upper()} read", "memory_read", "", level) for level in sizes),
+        ("DRAM copy", "memory_copy", "", "dram"),
+        *((f"{precision} chains", f"vector_{precision}", precision, "") for precision in CHAINS),
+    ]
+    loads = {}
+    for label, name, precision, level in rows:
+        if name in kernels:
+            probe = Probe(team, kernels[name], name, threads=len(team.cpus),
+                          size_bytes=sizes.get(level, 0), sample_s=CALL_S)  # fmt: skip
+            work = probe.work_per_call()
+            loads[label] = Load(
+                label=label,
+                call=probe,
+                flops={precision: work} if precision else {},
+                moved_bytes={level: work} if level else {},
+            )
+    mixed = run_by_turns("fp32 chains and DRAM read by turns", loads["fp32 chains"],
+                         loads["DRAM read"], host_clock(lambda: None))  # fmt: skip
+    return [Load(label="idle"), *loads.values(), mixed]
+
+
+def open_loads(kind: str, number: int) -> AbstractContextManager[Loads]:
+    """The loads of a kind of device."""
+    if kind == CUDA:
+        return open_cuda_loads(number)
+    if kind == CPU:
+        return open_cpu_loads()
+    raise RidgelineError(
+        f"there are no loads for {kind} devices", hint="measure the energy of a GPU or of a CPU"
+    )
+
+
+# ---------------------------------------------------------------- energy coefficients
+
+LEAD_S = 1.0  # of a load before its window: sensors average over up to a second
+LOAD_S = 2.5  # a counter refreshes about every tenth of a second
+BATCH_S = 0.05
+POINTS_FILE = "energy-loads.json"  # where loads are kept that give no coefficients
+
+
+def measure_energy(
+    device: str,
+    results: Path,
+    *,
+    name: str | None = None,
+    on_progress: OnProgress = lambda what: None,
+) -> StoredPassport:
+    """Measure the joules of known loads on a device; its coefficients go to its passport."""
+    description = describe()
+    gpu = description.find_gpu(device)
+    kind, _, number = device.partition(":")
+    meters = find_meters(kind, uuid=gpu.uuid if gpu else None)
+    if not meters.available:
+        raise RidgelineError(
+            f"there is no energy meter for {device}: {'; '.join(meters.reasons)}",
+            hint="figures of another meter can be fitted: --energy --from FILE.csv",
+        )
+    passport = _find_energy_passport(Passports(results), device, description, name)
+    with open_loads(kind, int(number or 0)) as loads:
+        points, missing = measure_loads(loads, meters, on_progress=on_progress)
+    how = f"{meters.available[0].name}, {meters.available[0].scope}"
+    try:
+        model = fit_energy(points, device=device, how=how, measured_at=collect().time,
+                           power_cap_w=gpu.power_limit_w if gpu else None)  # fmt: skip
+    except RidgelineError as error:
+        raise _keep_points(error, points, missing, results / POINTS_FILE) from None
+    return _store_energy(Passports(results), passport, model)
+
+
+def _keep_points(
+    error: RidgelineError, points: Sequence[EnergyPoint], missing: Sequence[Missing], path: Path
+) -> RidgelineError:
+    """Store what was measured; the error with the file, and with what could not be measured."""
+    atomic_write_text(path, to_json([to_dict(point) for point in points]))
+    why = "; ".join([error.hint, *(f"{one.what}: {one.reason}" for one in missing)])
+    return RidgelineError(error.problem, hint=f"{why}; what was measured is in {path}")
+
+
+def _find_energy_passport(
+    passports: Passports, device: str, description: Description, name: str | None
+) -> Passport:
+    """The passport of this machine with ceilings of the device."""
+    called = check_passport_name(
+        name or _free_name(passports, machine_name(description), description)
+    )
+    for one in (called, passport_name(called, description, device)):
+        passport = _read_own(passports, one, description)
+        if passport is not None and any(c.device == device for c in passport.ceilings):
+            return passport
+    raise RidgelineError(
+        f"{called} has no ceilings of {device} yet, which its energy is to stand with",
+        hint=f"measure them first: ridgeline machine measure --device {device}",
+    )
+
+
+def measure_loads(
+    loads: Loads,
+    meters: Meters,
+    *,
+    sampler: Sampler | None = None,
+    clock: Callable[[], float] = perf_counter,
+    rest: Callable[[float], object] = sleep,
+    on_progress: OnProgress = lambda what: None,
+) -> tuple[list[EnergyPoint], list[Missing]]:
+    """Joules of each load by differences of the counter; in random order, for heat adds leakage."""
+    sampler = sampler or Sampler(meters, interval_s=FAST_S, clock=clock)
+    points, missing = [], [*loads.missing]
+    for load in Random(0).sample(loads.loads, len(loads.loads)):
+        on_progress(load.label)
+        point = _measure_load(load, loads.synchronize, meters, sampler, clock, rest)
+        if point is None:
+            missing.append(Missing(what=load.label, reason="the meter did not answer"))
+        else:
+            points.append(point)
+    return points, missing
+
+
+def _measure_load(
+    load: Load,
+    synchronize: Callable[[], object],
+    meters: Meters,
+    sampler: Sampler,
+    clock: Callable[[], float],
+    rest: Callable[[float], object],
+) -> EnergyPoint | None:
+    def stay_idle(length_s: float) -> int:
+        rest(length_s)
+        return 1
+
+    run_for: Callable[[float], int] = stay_idle
+    if load.call is not None:
+        loop = CallLoop(load.call, synchronize, clock)
+        loop.calibrate(BATCH_S)
+        run_for = loop.run_for
+    with sampler:
+        take_pass("lead-in", run_for, LEAD_S, clock)
+        window = take_pass("window", run_for, LOAD_S, clock)
+    found = evaluate_passes(meters, sampler.readings, [window], 1).energy
+    if found is None or not found.energy_total_j:
+        return None
+    return EnergyPoint(
+        label=load.label,
+        time_s=window.duration_s,
+        energy_j=found.energy_total_j,
+        flops={name: amount * window.steps for name, amount in load.flops.items()},
+        moved_bytes={name: amount * window.steps for name, amount in load.moved_bytes.items()},
+        clock_hz=found.conditions.clock_hz,
+        temperature_c=found.conditions.temperature_c,
+    )
+
+
+def import_energy(
+    file: Path, results: Path, *, name: str | None = None, device: str | None = None
+) -> StoredPassport:
+    """Fit the figures of a file; store the coefficients in the passport of this name.
+
+    Without a name it is that of the file, so that no passport of this machine is changed.
+    """
+    passports = Passports(results)
+    called = check_passport_name(name or file.stem)
+    points = read_energy_points(file)
+    made = collect()
+    if called in passports.names():
+        passport = passports.read(called)
+    else:
+        passport = Passport(name=called, measured_at=made.time, is_quick=False, ceilings=(),
+                            provenance=made)  # fmt: skip
+    accelerators = sorted({c.device for c in passport.ceilings}, key=lambda d: (d == CPU, d))
+    device = device or next(iter(accelerators), f"{CUDA}:0")
+    gpu = passport.description.find_gpu(device)
+    model = fit_energy(
+        points,
+        device=device,
+        power_cap_w=gpu.power_limit_w if gpu else None,
+        how=f"figures of {file.name}",
+        measured_at=made.time,
+        provenance="imported",
+    )
+    return _store_energy(passports, passport, model)
+
+
+def _store_energy(passports: Passports, passport: Passport, model: EnergyModel) -> StoredPassport:
+    """The passport with this model instead of that of the same device."""
+    others = [one for one in passport.energy if one.device != model.device]
+    new = replace(passport, energy=(*others, model))
+    return StoredPassport(passport=new, path=passports.write(new), changes=())
 
 
 def check_passport_name(name: str) -> str:

@@ -168,6 +168,7 @@ class Outputs:
     """What was written."""
 
     points: Path | None = None
+    energies: Path | None = None
     page: Path | None = None
     markdown: Path | None = None
     notebook: Path | None = None
@@ -179,11 +180,13 @@ class Outputs:
 def write_points(
     study: Study, *, figures: bool = True, on_progress: OnProgress = ignore_message
 ) -> Outputs:
-    """roofline_points.csv, and the figures into `figures/` of the results folder."""
+    """The points of runs, of joules where they are known, and the figures into `figures/`."""
+    from ridgeline.report import tables
     from ridgeline.report.figures import write_figures
-    from ridgeline.report.tables import write_points as write_table
 
-    outputs = Outputs(points=write_table(study, study.results / "roofline_points.csv"))
+    outputs = Outputs(points=tables.write_points(study, study.results / "roofline_points.csv"))
+    if len(study.energies):
+        outputs.energies = tables.write_energies(study, study.results / "energy_points.csv")
     if figures:
         folder = study.results / "figures"
         outputs.figures = write_figures(study, folder, on_progress=on_progress)

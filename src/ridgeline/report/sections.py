@@ -222,6 +222,7 @@ def roofline_values(study: Study) -> dict[str, Any]:
         "phases": table(timed, columns),
         "findings": table(first, compact(SHOWN["findings"])),
         "no_bound": NO_BOUND,
+        "energies": [markdown(text) for text in study.energy_sentences],
         "overlaps": f"Of {SYSTEM}: {OVERLAPS}." if first["layer"].eq(SYSTEM).any() else "",
     }  # fmt: skip
 

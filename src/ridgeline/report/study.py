@@ -6,6 +6,7 @@ points       a row per step, phase, layer and kernel (columns: roofline.points),
 findings     what to fix first, run by run, the largest headroom first
 reconciled   model beside executed work of each profiled run (columns: roofline.reconcile)
 kernels      a row per kernel of each profiled run and each capture, its launches added up
+energies     a row per step, phase and layer with joules (columns: roofline.floors)
 captures     a row per imported capture; its points are those of the whole and of its kernels
 stages       what `ridgeline analyze` did or skipped, and why
 problems     what could not be read or joined, in words
@@ -21,7 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.findings import COLUMNS as FINDING_COLUMNS
-from ridgeline.findings import find_rows
+from ridgeline.findings import describe_joules, find_rows
+from ridgeline.machine.passport import EnergyModel
 from ridgeline.records import CountSummary, KernelTime, MovedBytes
 from ridgeline.report.configurations import Case, add_rates, find_cases
 from ridgeline.report.convolutions import (
@@ -51,6 +53,7 @@ from ridgeline.report.stored import (
 )
 from ridgeline.report.text import group_by, no_rows, plain, records
 from ridgeline.report.views import metrics
+from ridgeline.roofline.floors import find_energies
 from ridgeline.roofline.points import (
     CountedStep,
     MeasuredStep,
@@ -72,6 +75,7 @@ from ridgeline.store import (
     StoredCount,
     StoredProfile,
 )
+from ridgeline.units import format_percent, si
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,6 +98,7 @@ class Study:
     findings: pd.DataFrame
     reconciled: pd.DataFrame = field(default_factory=no_rows)
     kernels: pd.DataFrame = field(default_factory=no_rows)
+    energies: pd.DataFrame = field(default_factory=no_rows)
     captures: pd.DataFrame = field(default_factory=no_rows)
     profiles: Mapping[str, StoredProfile] = field(default_factory=dict)  # by profiled run
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # on counters, by run
@@ -155,6 +160,17 @@ class Study:
             texts.append("; ".join(filter(None, (busy.get(run_id), bases.get(env), *counters))))
         return texts
 
+    @property
+    def energy_sentences(self) -> list[str]:
+        """On each step whose measured joules are explained, the largest first."""
+        known = self.energies
+        if known.empty:
+            return []
+        known = known[known["energy_provenance"].eq("measured") & known["energy_floor_j"].gt(0)]
+        by = ["energy_j", "provenance"]  # of one step counted both ways, by counters
+        ordered = known.sort_values(by, ascending=[False, True]).drop_duplicates("run_id")
+        return [_describe_energy(row) for row in records(ordered)]
+
     def top_findings(self, most: int = 3) -> pd.DataFrame:
         """The largest headrooms by their time, of the runs that stand for their configurations.
 
@@ -197,7 +213,9 @@ def read_study(
     convolutions = join_convolutions(index.convolutions, index.conv_networks, runs, machines)
     findings = reader.find(points, runs, convolutions.losses)
     table = reader.table(runs)
+    energies = no_rows()
     if runs:
+        energies = _find_energies(points, table, _choose_models(runs, machines))
         points["flag"] = _add_run_flags(points, table)
     captures = captures_table(profiles.captures, points)
     if runs or profiles.captures:
@@ -210,6 +228,7 @@ def read_study(
         findings=findings.sort_values("headroom_s", ascending=False).reset_index(drop=True),
         reconciled=_join_tables(reader.reconciled),
         kernels=_join_tables(reader.kernels),
+        energies=energies,
         captures=captures,
         profiles=profiles.of_run,
         notes=reader.notes,
@@ -238,6 +257,50 @@ def _add_run_flags(points: pd.DataFrame, runs: pd.DataFrame) -> pd.Series:
     of_run = points["run_id"].map(dict(zip(runs["run_id"], joined, strict=True))).fillna("")
     of_step = of_run.where(points["grain"].eq("step"), "")
     return points["flag"].astype(object).str.cat(of_step, sep="; ").str.strip("; ")
+
+
+def _describe_energy(step: Mapping[str, Any]) -> str:
+    """A measured step: its joules, their floor, and what they are for."""
+    name = f"{step['model']}, batch {step['batch_size']}, {step['precision']} on {step['env']}"
+    parts = {"FLOPs": "flops_share", "bytes": "bytes_share", "constant power": "constant_share"}
+    shares = {what: float(step[column]) for what, column in parts.items()}
+    left = 1 - sum(shares.values())
+    texts = [f"{format_percent(share)} {what}" for what, share in shares.items()]
+    texts += [f"{format_percent(left)} not explained"] if left > 0 else []
+    finding = f"; {step['finding']}" if step["finding"] else ""
+    return (
+        f"{name}: a step takes {si(step['energy_j'], 'J')}, its energy floor is"
+        f" {si(step['energy_floor_j'], 'J')} ({format_percent(step['energy_efficiency'])});"
+        f" modelled parts: {', '.join(texts)}{finding}"
+    )
+
+
+def _choose_models(runs: Sequence[MeasuredRun], machines: Machines) -> dict[str, EnergyModel]:
+    """By run, the energy coefficients of its machine; of some threads of a CPU there are none."""
+    models: dict[str, EnergyModel] = {}
+    for run in runs:
+        machine = machines.of(run)
+        if machine.passport is None or machine.roofs.whole_env:
+            continue
+        model = machine.passport.energy_model(machine.roofs.device)
+        if model is not None:
+            models[run.run_id] = model
+    return models
+
+
+def _find_energies(
+    points: pd.DataFrame, runs: pd.DataFrame, models: Mapping[str, EnergyModel]
+) -> pd.DataFrame:
+    """Energies with a sentence on each measured step."""
+    energies = find_energies(points, runs, models)
+    texts = []
+    for row in records(energies):
+        model = models.get(str(row["run_id"]))
+        is_step = row["grain"] == "step" and row["energy_provenance"] == "measured"
+        prices = {name: one.value for name, one in model.j_per_flop.items()} if model else {}
+        cap_w = model.power_cap_w if model else None
+        texts.append(describe_joules(row, prices, cap_w) if model and is_step else "")
+    return energies.assign(finding=texts)
 
 
 class _Reader:

@@ -291,6 +291,11 @@ def write_points(study: Study, path: Path) -> Path:
     return _write(path, with_whole_numbers(points_csv(study)).to_csv(index=False))
 
 
+def write_energies(study: Study, path: Path) -> Path:
+    """Write energy_points.csv: the joules of steps, phases and layers."""
+    return _write(path, with_whole_numbers(study.energies).to_csv(index=False))
+
+
 def with_whole_numbers(table: pd.DataFrame) -> pd.DataFrame:
     """Sizes and launches as whole numbers, also where some rows have none."""
     whole = {

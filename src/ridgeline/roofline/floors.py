@@ -1,4 +1,4 @@
-"""Floors of work items under their roofs: the arithmetic of the roofline.
+"""Floors of work items under their roofs, of time and of energy: the arithmetic of the roofline.
 
 A work item has FLOPs by roof (columns `flops_fp16_matrix`, `flops_fp32_vector`, …), bytes by memory
 level (`dram_bytes`, `l3_bytes`, `l2_bytes`, `l1_bytes`), `launches`, and `time_s` where it was
@@ -15,14 +15,30 @@ its own or as a stand-in leaves an item without a floor. An item that is known t
 none either, and all of its time is headroom. A static item knows its bytes as a range:
 `least_bytes` are those that DRAM must deliver even if the last cache keeps what fits in it; where
 that column has a value, the floor uses it instead of `dram_bytes`.
+
+In joules, by the coefficients of its device, F FLOPs and Q bytes that take t seconds are
+
+    flops_j    = Σ over precisions  j_per_flop · F
+    bytes_j    = Σ over levels      j_per_byte · Q
+    constant_j = constant power · t
+
+The energy floor has the bytes that DRAM must deliver, and t at its floor: that of the roofline, or
+the time in which the power cap lets these joules flow, whichever is longer. Joules of a step are
+`measured` where a meter counted them, else `modelled`. Those of layers are always modelled, and
+scaled so that they add up to those of a measured step.
 """
 
 from __future__ import annotations
 
-from math import nan
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf, nan
 from typing import TYPE_CHECKING
 
+from ridgeline.machine.energy_fit import ANY
+from ridgeline.machine.passport import EnergyModel, Passport
 from ridgeline.roofline.roofs import LEVELS, Roofs
+from ridgeline.units import format_ratio
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,6 +49,19 @@ if TYPE_CHECKING:
 FLOPS_PREFIX = "flops_"
 BOUNDS = ("compute", *LEVELS, "launch")
 UNROOFED = 0.01  # of the FLOPs that have a roof: what others may come to beside them
+SAME_UNITS = {"fp16": "bf16", "bf16": "fp16"}  # the price of one stands in for the other's
+UNPRICED = 0.01  # of the FLOPs of a point: more without a price, and its joules are not known
+SCOPES = ("step", "phase", "layer")
+MODELLED = ("modelled_j", "energy_floor_j", "cap_s")
+ENERGY_COLUMNS = (
+    "run_id", "env", "device", "model", "label", "mode", "precision", "batch_size", "grain", "name",
+    "layer", "phase", "provenance", "flops", "dram_bytes", "ai", "time_s", "floor_s", "cap_s",
+    "energy_j", "energy_provenance", "modelled_j", "energy_floor_j", "energy_efficiency",
+    "flops_j", "bytes_j", "constant_j", "flops_share", "bytes_share", "constant_share", "power_w",
+    "flops_per_j", "energy_j_per_sample", "time_s_per_sample", "is_on_front",
+    "finding",
+)  # fmt: skip
+"""Of a table of energies. Shares are of `energy_j`: what is left to 1 is not explained."""
 
 
 def roof_of(column: str) -> tuple[str, str]:
@@ -128,3 +157,228 @@ def _memory_s(work: pd.DataFrame, roofs: Roofs, level: str) -> Numbers:
         least = _numbers(work, "least_bytes")
         moved = np.where(np.isnan(least), moved, least)
     return moved / roofs.bandwidth.get(level, np.nan)
+
+
+# ---------------------------------------------------------------- joules: one precision of a device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyRoofline:
+    """Work per second, joules and watts of one precision, as functions of the intensity."""
+
+    precision: str
+    j_per_flop: float
+    j_per_byte: float
+    constant_power_w: float
+    flops_per_s: float
+    bytes_per_s: float
+    power_cap_w: float | None = None
+
+    @property
+    def time_balance(self) -> float:
+        """The intensity above which time is bound by FLOPs: the ridge."""
+        return self.flops_per_s / self.bytes_per_s
+
+    @property
+    def energy_balance(self) -> float:
+        """The intensity at which FLOPs and bytes cost the same."""
+        return self.j_per_byte / self.j_per_flop if self.j_per_flop else inf
+
+    @property
+    def half_intensity(self) -> float:
+        """Where work per joule is half of its best, constant power included and no power cap."""
+        constant_j = self.constant_power_w / self.flops_per_s
+        share = self.j_per_flop / (self.j_per_flop + constant_j)
+        bound = self.j_per_byte / (self.j_per_flop + constant_j)  # share · energy balance
+        if bound >= self.time_balance:
+            return bound
+        return (bound + (1 - share) * self.time_balance) / (2 - share)
+
+    @property
+    def is_racing_right(self) -> bool:
+        """Whether what is bound by FLOPs in time is so in energy, too: then finishing soon saves
+        joules."""
+        return self.half_intensity <= self.time_balance
+
+    def j_of_flop(self, intensity: float) -> float:
+        """Joules of a FLOP and of the bytes that go with it, without constant power."""
+        return self.j_per_flop + self.j_per_byte / intensity
+
+    def cap_flops_per_s(self, intensity: float) -> float:
+        """The rate at which the power cap is reached: the ceiling that it sets."""
+        above_w = (self.power_cap_w or inf) - self.constant_power_w
+        each_j = self.j_of_flop(intensity)
+        return above_w / each_j if above_w > 0 and each_j else inf  # else the fit denies the cap
+
+    def attainable_flops_per_s(self, intensity: float) -> float:
+        """The time roofline, with the ceiling of the power cap."""
+        roof = min(self.flops_per_s, self.bytes_per_s * intensity)
+        return min(roof, self.cap_flops_per_s(intensity))
+
+    def attainable_flops_per_j(self, intensity: float) -> float:
+        """The arch: work per joule of work that runs at the time roofline."""
+        constant_j = self.constant_power_w / self.attainable_flops_per_s(intensity)
+        return 1 / (self.j_of_flop(intensity) + constant_j)
+
+    def power_w(self, intensity: float) -> float:
+        """What work at the time roofline draws; never more than the cap."""
+        rate = self.attainable_flops_per_s(intensity)
+        return self.constant_power_w + self.j_of_flop(intensity) * rate
+
+
+def find_energy_rooflines(model: EnergyModel, roofs: Roofs) -> list[EnergyRoofline]:
+    """One for each precision with a price and a roof; of one price for all, that of fp32."""
+    bandwidth, byte = roofs.bandwidth.get("dram"), model.j_per_byte.get("dram")
+    if not bandwidth or byte is None:
+        return []
+    found = []
+    for name, price in model.j_per_flop.items():
+        precision = "fp32" if name == ANY else name
+        known = [roofs.flats.get(f"{precision} {path}") or 0.0 for path in ("matrix", "vector")]
+        if max(known):
+            found.append(
+                EnergyRoofline(
+                    precision=precision,
+                    j_per_flop=price.value,
+                    j_per_byte=byte.value,
+                    constant_power_w=model.constant_power_w.value,
+                    flops_per_s=max(known),
+                    bytes_per_s=bandwidth,
+                    power_cap_w=model.power_cap_w,
+                )
+            )
+    return sorted(found, key=lambda one: -one.flops_per_s)
+
+
+def describe_balances(passport: Passport | None, roofs: Roofs) -> list[str]:
+    """Time and energy balance of each precision of a machine, and what they mean."""
+    model = passport.energy_model(roofs.device) if passport is not None else None
+    lines = []
+    for one in find_energy_rooflines(model, roofs) if model is not None else ():
+        meaning = "finishing soon saves joules"
+        if not one.is_racing_right:
+            meaning = "bytes still cost joules where they no longer cost time"
+        balance = "not known" if one.energy_balance == inf else format_ratio(one.energy_balance)
+        lines.append(
+            f"{roofs.env}, {one.precision}: time balance {format_ratio(one.time_balance)} FLOP/B,"
+            f" energy balance {balance}, half of the best work per joule at"
+            f" {format_ratio(one.half_intensity)}: {meaning}"
+        )
+    return lines
+
+
+# ---------------------------------------------------------------- joules: the points of runs
+
+
+def add_energies(work: pd.DataFrame, model: EnergyModel) -> pd.DataFrame:
+    """Points of one run with the joules of their work and their energy floors."""
+    import numpy as np
+
+    flops_j = _price_flops(work, model)
+    least = work["least_bytes"].fillna(work["dram_bytes"])
+    dram_j = least * _price_of_byte(model, "dram")
+    cached_j = sum(
+        work[f"{level}_bytes"].fillna(0.0) * model.j_per_byte[level].value
+        for level in LEVELS
+        if level != "dram" and level in model.j_per_byte
+    )
+    power_w, cap_w = model.constant_power_w.value, model.power_cap_w
+    above_w = (cap_w or 0.0) - power_w
+    cap_s = (flops_j + dram_j) / above_w if above_w > 0 else np.nan * flops_j
+    least_s = np.fmax(work["floor_s"], cap_s)
+    bytes_j = dram_j + cached_j
+    constant_j = power_w * work["time_s"]
+    return work.assign(
+        flops_j=flops_j,
+        bytes_j=bytes_j,
+        constant_j=constant_j,
+        cap_s=cap_s,
+        modelled_j=flops_j + bytes_j + constant_j,
+        energy_floor_j=flops_j + dram_j + power_w * least_s,
+    )
+
+
+def _price_flops(work: pd.DataFrame, model: EnergyModel) -> pd.Series:
+    """Joules of the FLOPs; not known where many of them have no price."""
+    columns = flops_columns(work)
+    prices = {column: price_of_flop(model, roof_of(column)[0]) for column in columns}
+    flops = work[columns].fillna(0.0)
+    priced = [column for column in columns if prices[column] is not None]
+    total_j = sum((flops[c] * float(prices[c] or 0.0) for c in priced), 0.0 * work["flops"])
+    unpriced = flops.drop(columns=priced).sum(axis=1)
+    return total_j.where(unpriced <= UNPRICED * work["flops"])
+
+
+def price_of_flop(model: EnergyModel, precision: str) -> float | None:
+    """Joules of a FLOP; of fp16, those of bf16 where that alone was measured, and vice versa."""
+    names = (precision, SAME_UNITS.get(precision, precision), ANY)
+    return next((model.j_per_flop[name].value for name in names if name in model.j_per_flop), None)
+
+
+def _price_of_byte(model: EnergyModel, level: str) -> float:
+    return model.j_per_byte[level].value if level in model.j_per_byte else 0.0
+
+
+def find_energies(
+    points: pd.DataFrame, runs: pd.DataFrame, models: Mapping[str, EnergyModel]
+) -> pd.DataFrame:
+    """Energies of all runs that have joules, measured or modelled; `models` are by run."""
+    import pandas as pd
+
+    scoped = points[points["grain"].isin(SCOPES)]
+    by_run = {str(run_id): table for run_id, table in scoped.groupby("run_id", sort=False)}
+    tables = []
+    for run in runs.to_dict("records"):
+        mine, model = by_run.get(str(run["run_id"])), models.get(str(run["run_id"]))
+        step_j = run.get("energy_j_per_step")
+        if mine is None or (model is None and not (step_j and step_j == step_j)):
+            continue
+        is_step = mine["grain"].eq("step")
+        mine = mine[is_step] if model is None else add_energies(mine, model)
+        tables.append(_add_joules(mine, step_j, run["images_processed"] / run["measured_iters"]))
+    known = [table for table in tables if len(table)]
+    if not known:
+        return pd.DataFrame(columns=list(ENERGY_COLUMNS))
+    joined = pd.concat(known, ignore_index=True)
+    return joined.assign(is_on_front=find_front(joined)).reindex(columns=list(ENERGY_COLUMNS))
+
+
+def _add_joules(work: pd.DataFrame, step_j: float | None, samples: float) -> pd.DataFrame:
+    """Joules of each point, where they come from, and what of them is explained."""
+    parts = [f"{name}_j" for name in ("flops", "bytes", "constant")]
+    work = work.reindex(columns=[*dict.fromkeys([*work.columns, *parts, *MODELLED])])
+    is_step = work["grain"].eq("step")
+    energy_j, source = work["modelled_j"].astype(float), is_step.map({True: "modelled"})
+    if step_j and step_j == step_j:
+        energy_j = _scale_layers(work, step_j).mask(is_step, step_j)
+        source = is_step.map({True: "measured"})
+    return work.assign(
+        energy_j=energy_j,
+        energy_provenance=source.fillna("modelled"),
+        **{part.replace("_j", "_share"): work[part] / energy_j for part in parts},
+        energy_efficiency=work["energy_floor_j"] / energy_j,
+        power_w=energy_j / work["time_s"],
+        flops_per_j=work["flops"] / energy_j,
+        energy_j_per_sample=(energy_j / samples).where(is_step),
+        time_s_per_sample=(work["time_s"] / samples).where(is_step),
+    )[energy_j.gt(0)]
+
+
+def _scale_layers(work: pd.DataFrame, step_j: float) -> pd.Series:
+    """Modelled joules; those of layers by the factor that makes them those of the step."""
+    modelled_j = work["modelled_j"].astype(float)
+    is_layer = work["grain"].eq("layer")
+    of_whole = modelled_j.where(is_layer & work["phase"].eq("all"))
+    total_j = of_whole.groupby(work["provenance"]).transform("sum")
+    return modelled_j.mask(is_layer, modelled_j * step_j / total_j.where(total_j > 0))
+
+
+def find_front(energies: pd.DataFrame) -> pd.Series:
+    """Steps that no other step of the same network, mode and machine beats in time and joules."""
+    by = ["env", "model", "mode"]
+    steps = energies[energies["grain"].eq("step")]
+    ordered = steps.sort_values(["time_s_per_sample", "energy_j_per_sample"])
+    least_j = ordered.groupby(by)["energy_j_per_sample"].cummin()
+    before_j = least_j.groupby([ordered[name] for name in by]).shift().fillna(inf)
+    is_better = ordered["energy_j_per_sample"] < before_j
+    return is_better.reindex(energies.index, fill_value=False)

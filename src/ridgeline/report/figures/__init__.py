@@ -6,6 +6,7 @@ views.py      a machine with its runs and points; runs of the same settings as o
 steps.py      steps, layers, kernels and memory levels under the roofs
 times.py      throughput against batch, bars of step times
 sweeps.py     time, throughput and energy of a sweep against what was swept
+energy.py     work per joule, power, joules against time of a sample
 rooflines.py  the drawer of roofs
 labels.py     marks, and texts that keep clear of each other, of marks and of lines
 style.py      size, fonts, colours, marks, ticks, legend
@@ -24,7 +25,7 @@ from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.report.convolutions import OF_CONVOLUTIONS, list_drawings
-from ridgeline.report.figures import steps, times
+from ridgeline.report.figures import energy, steps, times
 from ridgeline.report.figures.rooflines import draw_machine
 from ridgeline.report.figures.style import DPI, Drawing, in_style
 from ridgeline.report.figures.sweeps import draw_sweep
@@ -49,7 +50,11 @@ FOR_EACH: dict[str, tuple[str, Callable[[MachineView], Drawing | None]]] = {
     "kernels": ("roofline_{}_kernels", steps.draw_kernels),
     "hierarchical": ("roofline_{}_hierarchical", steps.draw_levels),
     "throughput": ("throughput_{}", times.draw_throughput),
+    "energy": ("energy_{}", energy.draw_arch),
+    "power": ("power_{}", energy.draw_power),
+    "joules": ("joules_{}", energy.draw_front),
 }
+ENERGY_KINDS = ("energy", "power", "joules")
 RUNTIME, SWEEP = "runtime", "sweep"  # of all machines; one for each sweep
 KINDS = (*FOR_EACH, RUNTIME, SWEEP, *OF_CONVOLUTIONS)
 

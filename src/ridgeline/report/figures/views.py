@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.report.figures.style import colours
 from ridgeline.report.study import Machine, Study
-from ridgeline.report.text import counted, listed, safe_name
+from ridgeline.report.text import counted, listed, no_rows, safe_name
+from ridgeline.roofline.floors import ENERGY_COLUMNS
 from ridgeline.roofline.points import CAPTURE
 from ridgeline.roofline.roofs import Roofs
 from ridgeline.units import format_percent, format_time, si
@@ -41,6 +42,7 @@ class MachineView:
     machine: Machine
     runs: pd.DataFrame  # with the columns of `add_configurations`
     points: pd.DataFrame  # of runs and captures, with RUN_COLUMNS
+    energies: pd.DataFrame = field(default_factory=no_rows)  # of the same, with joules
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # on counters, by run
     colours: Mapping[str, str] = field(default_factory=dict)  # by model or capture, in all figures
 
@@ -88,6 +90,8 @@ def list_views(study: Study) -> list[MachineView]:
     """One for each machine, also for two devices of one host."""
     everywhere = add_configurations(study)
     points = _join_points(study.points, everywhere)
+    joules = study.energies.reindex(columns=list(ENERGY_COLUMNS)).astype({"run_id": object})
+    energies = _join_points(joules, everywhere)
     known = colours([*study.runs.get("model", ()), *points["model"]])
     views: list[MachineView] = []
     names: set[str] = set()
@@ -95,9 +99,9 @@ def list_views(study: Study) -> list[MachineView]:
         name = _choose_name(machine, names)
         names.add(name.casefold())
         runs = everywhere[_is_of(machine, everywhere)] if len(everywhere) else everywhere
-        mine = points[_is_of(machine, points)]
+        mine, joules = (table[_is_of(machine, table)] for table in (points, energies))
         views.append(MachineView(name=name, machine=machine, runs=runs, points=mine,
-                                 notes=study.notes, colours=known))  # fmt: skip
+                                 energies=joules, notes=study.notes, colours=known))  # fmt: skip
     return views
 
 

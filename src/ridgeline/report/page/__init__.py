@@ -131,6 +131,7 @@ def _describe_page(study: Study, *, title: str | None) -> dict[str, Any]:
         "headline": describe_captures(study) if study.runs.empty else headline,
         "headrooms": [_describe_finding(study, row) for row in records(study.top_findings())],
         "no_bound": NO_BOUND,
+        "energies": study.energy_sentences,
         "machines": [describe_machine(study, machine) for machine in study.machines],
         "convolutions": {
             "totals": describe_totals(study.convolutions),
