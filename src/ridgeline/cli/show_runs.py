@@ -122,7 +122,10 @@ def _layer_rows(run: Run, results: ResultsFolder) -> list[dict[str, Any]]:
 
 def show_tables(runs: Sequence[MeasuredRun], results: ResultsFolder) -> None:
     if runs:
-        _print_marked(make_grid(runs, RUNS, names=3, spare=RUNS_SPARE))
+        sizes = {run.request.model: _input_text(run) for run in runs}
+        has_sizes = any(sizes[run.request.model] != _input_text(run) for run in runs)
+        columns = {name: cell for name, cell in RUNS.items() if has_sizes or name != "input"}
+        _print_marked(make_grid(runs, columns, names=3 + has_sizes, spare=RUNS_SPARE))
     for line in (*map(split_line, runs), *_energy_lines(runs)):
         print_text(line)
     for run in runs:
@@ -154,8 +157,14 @@ def _format_energy(name: str, unit: str) -> Callable[[MeasuredRun], str]:
     )
 
 
+def _input_text(run: MeasuredRun) -> str:
+    """`224x320`; empty where the model has its own size."""
+    return "x".join(map(str, run.request.input_size or ()))
+
+
 RUNS: Columns = {
     "model": lambda run: run.request.model,
+    "input": _input_text,
     "batch": lambda run: str(run.request.batch_size),
     "precision": lambda run: f"{run.result.precision} {run.request.mode}",
     "samples/s": lambda run: _format_rate(run.result.samples_per_s),

@@ -377,7 +377,7 @@ def _arguments(request: RunRequest) -> Iterator[str]:
     yield from ("-b", str(request.batch_size), "--mode", request.mode)
     yield from ("--precision", request.precision)
     if request.input_size:
-        yield from ("--input-size", ",".join(map(str, request.input_size)))
+        yield from ("--input-size", "x".join(map(str, request.input_size)))
     if request.config:
         yield from ("--config", ",".join(f"{k}={v}" for k, v in request.config.items()))
     if request.seq_len is not None:
