@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.cli.messages import name_run, print_json, show_message, show_notes
@@ -232,11 +233,17 @@ def _show_layers(run: MeasuredRun, layers: LayerSum, table: pd.DataFrame) -> Non
 
 
 def _repeat_lines(runs: Sequence[MeasuredRun]) -> Iterator[str]:
-    """How far the medians of repeated runs lie apart."""
-    groups: dict[str, list[float]] = {}
+    """Throughput over repeated runs, and how far their medians lie apart."""
+    groups: dict[str, list[RunResult]] = {}
     for run in runs:
-        groups.setdefault(name_run(run), []).append(run.result.step_time_s.median)
-    for name, medians in groups.items():
-        if len(medians) > 1:
+        groups.setdefault(name_run(run), []).append(run.result)
+    for name, results in groups.items():
+        if len(results) > 1:
+            medians = [one.step_time_s.median for one in results]
+            rates = [one.samples_per_s for one in results]
             apart = format_percent((max(medians) - min(medians)) / min(medians))
-            yield f"{name}: medians of {len(medians)} runs lie {apart} apart"
+            yield (
+                f"{name}: {len(results)} runs, {_format_rate(fmean(rates))} ±"
+                f" {_format_rate(stdev(rates))} samples/s (mean and standard deviation);"
+                f" medians lie {apart} apart"
+            )
