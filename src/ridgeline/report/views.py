@@ -183,7 +183,7 @@ def _metrics_row(run: MeasuredRun) -> dict[str, Any]:
         "backend": result.backend,
         "device_name": result.device_name,
         "batch_size": request.batch_size,
-        "warmup_iters": len(result.warmup.times_s),
+        "warmup_iters": len(result.warmup.times_s) or request.warmup_iters or 0,
         "measured_iters": result.iters,
         "precision": result.precision,
         **{name: used.get(name) for name in USED},
