@@ -27,6 +27,7 @@ from ridgeline.store import MeasuredRun, ResultsFolder, StoredCapture
 
 if TYPE_CHECKING:
     from ridgeline.report.figures import Figure
+    from ridgeline.report.hypotheses import Hypothesis
 
 OnProgress = Callable[[str], None]
 SHOWN_NAMES = 5  # in a hint
@@ -200,6 +201,7 @@ def write_report(
     *,
     title: str | None = None,
     notebook: bool = False,
+    own_hypotheses: Sequence[Hypothesis] = (),
     on_progress: OnProgress = ignore_message,
 ) -> None:
     """The page, report.md with the figures that were made, tables, and a notebook if asked."""
@@ -211,8 +213,9 @@ def write_report(
     outputs.page = pages.write_page(study, folder / "report.html", title=title)
     on_progress("report.md")
     outputs.markdown = markdown.write_report_md(
-        study, folder / "report.md", outputs.figures, title=title, on_message=notes.append
-    )
+        study, folder / "report.md", outputs.figures, title=title, on_message=notes.append,
+        own_hypotheses=own_hypotheses,
+    )  # fmt: skip
     on_progress("tables")
     outputs.tables = tables.write_tables(study, folder / "tables")
     if notebook:

@@ -233,7 +233,7 @@ def draw_trainings(study: Study) -> Drawing | None:
     canvas.suptitle(TRAINING_HEADING, x=0.01, ha="left", fontsize=TITLE_PT, weight="bold")
     draw_legend(accuracies, [
         ("training", legend_lines(colour)),
-        ("accuracy", [(sample(), "of test images"), (sample(line=":"), "while training")]),
+        ("accuracy", [(sample(line="-"), "of test images"), (sample(line=":"), "while training")]),
     ])  # fmt: skip
     best = epochs.loc[epochs["test_accuracy"].idxmax()]
     caption = (
