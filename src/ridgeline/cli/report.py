@@ -83,5 +83,5 @@ def report(
         counts = f"{len(made.figures)} figures, {len(made.tables)} tables"
         show_message(f"wrote {made.markdown}, {made.points}, {counts}")
     for one in verdicts:
-        print(plain_text(f"{one.name} {one.outcome}: {one.hypothesis.claim} {one.evidence}"))
+        print(plain_text(f"{one.name} {one.outcome}: {one.hypothesis.claim}\n  {one.evidence}"))
     print(made.page)

@@ -132,6 +132,7 @@ def design_values(study: Study) -> dict[str, Any]:
              machine.passport.description if machine.passport else Description())
             for machine in study.machines
         ],
+        "notes": [(machine.env, machine.note) for machine in study.machines if machine.note],
         "matrix": table(_matrix(study), [text(name) for name in MATRIX]),
     }  # fmt: skip
 

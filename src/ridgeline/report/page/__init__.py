@@ -251,7 +251,7 @@ def describe_machine(study: Study, machine: Machine) -> dict[str, Any]:
 def _list_facts(machine: Machine) -> list[tuple[str, str]]:
     roofs, passport = machine.roofs, machine.passport
     clock = "" if roofs.clock_hz is None else si(roofs.clock_hz, "Hz")
-    facts = [("measured", roofs.measured_at), ("highest clock", clock)]
+    facts = [("note", machine.note), ("measured", roofs.measured_at), ("highest clock", clock)]
     if passport is None:
         return facts
     described, provenance = passport.description, passport.provenance
