@@ -14,7 +14,6 @@ from ridgeline.cli.messages import (
     show_notes,
 )
 from ridgeline.cli.progress import progress_bar
-from ridgeline.errors import RidgelineError
 from ridgeline.settings import one_of
 from ridgeline.signals import interrupts_noted
 from ridgeline.units import parse_bytes
@@ -84,7 +83,9 @@ def count(
         None, "Write a text file per model and batch, and summary.json."
     ),
     results: Path | None = opt.folder(None, "Keep each count as a run in this folder."),
-    list_models: bool = opt.option(False, "List the models; MODEL is then a pattern.", "--list", "--list-models"),
+    list_models: bool = opt.option(
+        False, "List the models; MODEL is then a pattern.", "--list", "--list-models"
+    ),
     as_json: opt.JsonFormat = False,
     quiet: opt.Quiet = False,
     debug: opt.Debug = False,

@@ -144,7 +144,9 @@ def count_models(options: CountOptions, outcome: CountOutcome, on_progress: OnPr
         except RidgelineError as error:
             outcome.errors.append((model, error))
     for size, errors in outcome.missing.items():
-        users = [m for m in options.models if is_onnx(m)] if size in options.dims else options.models
+        users = (
+            [m for m in options.models if is_onnx(m)] if size in options.dims else options.models
+        )
         if len(errors) == len(set(users)):  # nobody has it
             outcome.errors.append(next(iter(errors.items())))
         else:

@@ -87,9 +87,7 @@ def store_captures(
                 outcome.paths.append(store_capture(results, capture, label=label).path)
 
 
-def attach_capture(
-    results: ResultsFolder, capture: Capture, run: MeasuredRun, steps: int
-) -> Path:
+def attach_capture(results: ResultsFolder, capture: Capture, run: MeasuredRun, steps: int) -> Path:
     """Store a capture of the step of a run as its profile; it may hold several such steps."""
     kernels = average_kernels(capture.kernels, steps)
     known_s = kernels["time_s"].dropna()
@@ -109,9 +107,7 @@ def attach_capture(
         totals=sums(kernels),
         warnings=(f"its kernels are from {name_files(capture)}", *capture.warnings),
     )
-    request = ProfileRequest(
-        **{**vars(run.request), "command": "profile", "of_run": run.run_id}
-    )
+    request = ProfileRequest(**{**vars(run.request), "command": "profile", "of_run": run.run_id})
     label = run_label("profile", run.request.model, run.request.batch_size)
     run_id = results.save_run(label, request, summary, collect(), tables={"kernels": kernels})
     return results.runs_path / run_id
@@ -139,9 +135,7 @@ def is_metrics_file(path: Path) -> bool:
     return set(NEEDED_COLUMNS) <= set(header)
 
 
-def import_metrics(
-    path: Path, results: ResultsFolder, label: str | None = None
-) -> ImportedRuns:
+def import_metrics(path: Path, results: ResultsFolder, label: str | None = None) -> ImportedRuns:
     """Store each row of a metrics.csv as a run with the provenance `imported`.
 
     A row that was stored before is not stored again, so a file that grew can be imported again.
@@ -162,7 +156,10 @@ def import_metrics(
             continue
         versions = {"torch": row["torch_version"]} if row.get("torch_version") else {}
         host = Host(name=row.get("hostname", ""))
-        then = replace(made, time=time, host=host, libraries=versions, backends={})
+        then = replace(
+            made, time=time, host=host, libraries=versions, backends={},
+            command=("ridgeline", "import", str(path)),
+        )  # fmt: skip
         name = run_label(IMPORTED, request.model, request.batch_size, label=request.label)
         with interrupts_later():
             found.runs.append(results.read_run(results.save_run(name, request, result, then)))
