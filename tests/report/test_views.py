@@ -260,7 +260,8 @@ def test_a_file_per_model_and_layers_where_they_were_timed(results: ResultsFolde
 
     assert problems == []
     assert [path.name for path in written] == [
-        "metrics.csv", "resnet50_overall.csv", "resnet50_layers.csv", "timm-vit-tiny_overall.csv",
+        "metrics.csv", "throughput_summary.csv", "resnet50_overall.csv", "resnet50_layers.csv",
+        "timm-vit-tiny_overall.csv",
     ]  # fmt: skip
     assert pd.read_csv(written[0])["batch_size"].tolist() == [32, 64, 32]
     assert pd.read_csv(written[1])["batch_size"].tolist() == [32, 64]

@@ -194,9 +194,10 @@ def need_gpu(selection: Selection) -> None:
 
 # Which counters there are depends on the chip, so ncu is asked there.
 QUERY = """\
-METRICS=$(ncu --query-metrics | grep -oE '^(gpu__time_duration|dram__bytes_(read|write)|lts__t_bytes|\
-l1tex__t_bytes|smsp__sass_thread_inst_executed_op_[dfh](add|mul|fma)2?_pred_on|\
-sm__ops_path_tensor_src_[a-z0-9_]+|sm__inst_executed_pipe_tensor) ' | sed 's/ *$/.sum/' | paste -sd, -)"""
+METRICS=$(ncu --query-metrics | grep -oE '^(gpu__time_duration|dram__bytes_(read|write)|\
+lts__t_bytes|l1tex__t_bytes|smsp__sass_thread_inst_executed_op_[dfh](add|mul|fma)2?_pred_on|\
+sm__ops_path_tensor_src_[a-z0-9_]+|sm__inst_executed_pipe_tensor) ' | sed 's/ *$/.sum/' |\
+ paste -sd, -)"""
 NCU_OPTIONS = (
     "--csv --page raw --print-units base --target-processes all --profile-from-start off"
     " --clock-control none --cache-control none"
