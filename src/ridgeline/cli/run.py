@@ -100,11 +100,10 @@ def run(
 def _line_printer(progress: Progress) -> Callable[[Case, RunResult], None]:
     """Prints the line for scripts, before anything can happen to the run."""
     from ridgeline.cli.show_runs import measured_line
-    from ridgeline.cli.stdout import StdoutError
 
     def print_line(case: Case, result: RunResult) -> None:
         # where nobody reads any more, the run is stored all the same, and the end says it again
-        with progress.aside(), suppress(StdoutError):
+        with progress.aside(), suppress(OSError):
             print(measured_line(case.spec, result), flush=True)
 
     return print_line
