@@ -39,7 +39,7 @@ from ridgeline.report.summary import write_headline
 from ridgeline.report.sweeps import describe_for_text
 from ridgeline.report.tables import GIGA, MS, SHOWN, Column, compact, quantity, share, text
 from ridgeline.report.text import capped, counted, group_by, listed, number, plain, records
-from ridgeline.report.views import environment_text, versions_text
+from ridgeline.report.views import environment_text, throughput_summary, versions_text
 from ridgeline.roofline.causes import CAUSES
 from ridgeline.roofline.roofs import LEVELS, work_unit
 
@@ -191,6 +191,7 @@ def measurement_values(study: Study) -> dict[str, Any]:
     ]
     return {
         "runs": table(runs, compact(SHOWN["runs"])),
+        "throughput": _repeated(study),
         "split": table(
             split,
             [*CASE, quantity("step_median_s", "step (ms)", MS),
@@ -200,6 +201,12 @@ def measurement_values(study: Study) -> dict[str, Any]:
         "conditions": table(known, [*CASE, *CONDITIONS]),
         "warnings": warnings,  # without the advice that follows each
     }  # fmt: skip
+
+
+def _repeated(study: Study) -> Markdown:
+    """Means over repeats, where something was repeated."""
+    summary = throughput_summary(study.runs)
+    return table(summary if summary["n"].gt(1).any() else summary.head(0), SHOWN["throughput"])
 
 
 def sweep_values(study: Study) -> dict[str, Any]:
