@@ -129,6 +129,6 @@ def _end_without_stdout(error: OSError) -> NoReturn:
     """End where standard output takes no more: a full disk, or `ridgeline … | head`."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it again
     if error.errno == errno.EPIPE:
-        sys.exit(0)
+        sys.exit(1)
     show_problem(f"cannot write: {error.strerror}\n  hint: make room, or write elsewhere")
     sys.exit(USER_ERROR)
