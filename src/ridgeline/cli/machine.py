@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ridgeline.cli.messages import print_json, show_message, show_problem
-from ridgeline.cli.options import Debug, Json, Output, Results, option, takes_groups
+from ridgeline.cli.options import (
+    Debug,
+    Json,
+    Output,
+    Outputs,
+    Results,
+    argument,
+    check_outputs,
+    option,
+    takes_groups,
+)
 from ridgeline.cli.progress import progress_bar
 from ridgeline.cli.tables import Grid, Rows, print_grid
 from ridgeline.errors import RidgelineError
@@ -21,6 +31,7 @@ from ridgeline.machine.passport import (
     peaks,
     read_passport,
 )
+from ridgeline.plain import plain_text
 from ridgeline.store import DEFAULT_RESULTS, atomic_write_text, to_json
 from ridgeline.units import format_change, format_percent, si
 
@@ -30,7 +41,8 @@ if TYPE_CHECKING:
 EXAMPLES = """
 [bold]Examples[/]
 
-  ridgeline machine describe
+  ridgeline machine describe -o env_info.md
+  ridgeline machine note my-server 'zone us-west4-a, 450 W cable'
   ridgeline machine measure --quick
   ridgeline machine measure --device cuda:0 --device cpu --name my-server
   ridgeline machine measure --energy
@@ -48,12 +60,40 @@ app = typer.Typer(
 
 
 @app.command(epilog=EXAMPLES)
-def describe(as_json: Json = False, debug: Debug = False) -> None:
+def describe(
+    outputs: Outputs = None, as_json: Json = False, debug: Debug = False
+) -> None:
     """Describe this machine: CPU, caches, memory, GPUs, drivers, libraries, as Markdown or JSON."""
     from ridgeline.machine.describe import describe as describe_machine
 
+    check_outputs("table", ("table",), outputs, (".md", ".json"))
     description = describe_machine()
-    print(to_json(description.to_dict()).rstrip() if as_json else description.to_markdown())
+    forms = {".json": to_json(description.to_dict()), ".md": description.to_markdown() + "\n"}
+    for path in outputs or ():
+        atomic_write_text(path, forms[path.suffix], elsewhere="-o FILE")
+        show_message(f"wrote {path}")
+    if not outputs:
+        print(forms[".json" if as_json else ".md"].rstrip())
+
+
+@app.command(epilog=EXAMPLES)
+def note(
+    name: str = argument(..., "NAME", "A machine, as reports and `machine list` name it."),
+    text: str | None = argument(None, "TEXT", "What to remember; left out, the note is shown."),
+    results: Results = DEFAULT_RESULTS,
+    debug: Debug = False,
+) -> None:
+    """Note what no program can see about a machine (a zone, a cable); reports show it."""
+    passports = Passports(results)
+    if text is not None:
+        show_message(f"wrote {passports.write_note(name, text)}")
+        return
+    known = passports.note(name)
+    if not known:
+        raise RidgelineError(
+            f"there is no note on {name}", hint=f"ridgeline machine note {name} 'zone us-west4-a'"
+        )
+    print(plain_text(known))
 
 
 @app.command(epilog=EXAMPLES)
@@ -175,6 +215,8 @@ def show(
         return
     passport = passports.read(name)
     _print_passport(passport, as_json=as_json)
+    if (known := passports.note(passport.name)) and not as_json:
+        print(plain_text(f"note: {known}"))
     if png is not None:
         draw_passport(passport, png)
         show_message(f"wrote {png}")

@@ -1,4 +1,4 @@
-"""Throughput against batch size, and bars of step times."""
+"""Throughput against batch size, bars of step times, curves of trainings."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ridgeline.report.figures.style import (
+    DPI,
     INK,
     MARK_PT,
     SMALL_PT,
+    TITLE_PT,
+    WIDTH_IN,
     Drawing,
     colours,
     dense_ticks,
@@ -21,8 +24,10 @@ from ridgeline.report.figures.style import (
     sample,
 )
 from ridgeline.report.figures.views import MachineView, name_modes, short_name
+from ridgeline.report.study import Study
+from ridgeline.report.tables import trainings_table
 from ridgeline.report.text import counted
-from ridgeline.units import format_time, si
+from ridgeline.units import format_percent, format_time, si
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,6 +38,8 @@ WIDE = 20.0  # highest over lowest: from here on a logarithmic axis shows more
 MOST_BARS = 30
 ROW_IN = 0.17
 GAP = 0.4  # between configurations, in bars
+TRAINING_IN = 2.9
+TRAINING_HEADING = "Training: loss and accuracy by epoch"
 RUNTIME_HEADING = "Step time by configuration and machine"
 
 
@@ -194,3 +201,44 @@ def _draw_bars(axes: Axes, times: pd.DataFrame, colour: dict[str, str]) -> None:
     for row_at, time_s, end in zip(rows_at, times["time_s"], ends, strict=True):
         axes.annotate(format_time(time_s), (end, row_at), (4, 0), textcoords="offset points",
                       va="center", fontsize=SMALL_PT)  # fmt: skip
+
+
+# ---------------------------------------------------------------- trainings
+
+
+def draw_trainings(study: Study) -> Drawing | None:
+    """Loss and accuracy against epochs, a colour for each training."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    epochs = trainings_table(study.trainings)
+    if epochs.empty:
+        return None
+    canvas = Figure(figsize=(WIDTH_IN, TRAINING_IN), dpi=DPI, layout="constrained")
+    losses, accuracies = canvas.subplots(1, 2)
+    colour = colours(epochs["training"])
+    for name, same in epochs.groupby("training", sort=False):
+        look = {"color": colour[str(name)], "marker": "o", "markersize": 2.5, "linewidth": 1.3}
+        losses.plot(same["epoch"], same["train_loss"], **look)
+        accuracies.plot(same["epoch"], 100 * same["test_accuracy"], **look)
+        accuracies.plot(same["epoch"], 100 * same["train_accuracy"], **look, linestyle=":")
+    losses.set_ylabel("training loss")
+    accuracies.set_ylabel("accuracy (%)")
+    accuracies.set_ylim(0, 102)
+    for axes in (losses, accuracies):
+        axes.set_xlabel("epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
+        axes.grid(visible=True, which="major")
+    losses.set_ylim(bottom=0)
+    canvas.suptitle(TRAINING_HEADING, x=0.01, ha="left", fontsize=TITLE_PT, weight="bold")
+    draw_legend(accuracies, [
+        ("training", legend_lines(colour)),
+        ("accuracy", [(sample(line="-"), "of test images"), (sample(line=":"), "while training")]),
+    ])  # fmt: skip
+    best = epochs.loc[epochs["test_accuracy"].idxmax()]
+    caption = (
+        f"{counted(len(colour), 'training')}; the best is {best['training']} with"
+        f" {format_percent(best['test_accuracy'])} of the test images after epoch"
+        f" {best['epoch']:.0f}."
+    )
+    return Drawing(axes=losses, title=TRAINING_HEADING, caption=caption)
