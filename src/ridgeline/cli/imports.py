@@ -62,11 +62,17 @@ def import_files(
     if results:
         results.check_writable()
     import_tables()
-    from ridgeline.pipeline.import_captures import import_captures, store_captures
+    from ridgeline.pipeline.import_captures import (
+        describe_reading,
+        import_captures,
+        store_captures,
+    )
 
     different = list(dict.fromkeys(files))
     if len(different) < len(files) and not output.quiet:
         messages.show_notes(["a file that is named twice is read once"])
+    if not output.quiet:
+        messages.show_message(describe_reading(different))
     interrupts: list[int] = []
     with progress_bar(len(different), quiet=output.quiet) as progress:
         outcome = import_captures(different, progress.start, device=device)

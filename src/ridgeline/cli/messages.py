@@ -42,7 +42,8 @@ def show_problem(problem: object) -> None:
 
 def name_run(run: Run) -> str:
     request = run.request
-    return f"{request.model}, batch {request.batch_size}, {request.precision}"
+    precision = getattr(run.result, "precision", request.precision)  # that was used, if it ran
+    return f"{request.model}, batch {request.batch_size}, {precision}"
 
 
 def raise_last(errors: Sequence[RidgelineError]) -> None:

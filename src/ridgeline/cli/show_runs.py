@@ -42,6 +42,7 @@ LAYERS_SHOWN = 15
 SAMPLES = ["forward_samples_s", "backward_samples_s"]  # of layers: in the stored table only
 MARK = "*"
 FOOTNOTE = f"{MARK} mean is more than {DISTURBED} times the median: some samples were disturbed"
+OF_MEDIAN = "; samples/s is that of the median step"
 
 
 def show(runs: Sequence[Run], results: ResultsFolder, written: list[Path], output: Output) -> None:
@@ -122,7 +123,7 @@ def _layer_rows(run: Run, results: ResultsFolder) -> list[dict[str, Any]]:
 
 def show_tables(runs: Sequence[MeasuredRun], results: ResultsFolder) -> None:
     if runs:
-        _print_marked(make_grid(runs, RUNS, names=3, spare=RUNS_SPARE))
+        _print_marked(make_grid(runs, RUNS, names=3, spare=RUNS_SPARE), OF_MEDIAN)
     for line in (*map(split_line, runs), *_energy_lines(runs)):
         print_text(line)
     for run in runs:
@@ -182,10 +183,10 @@ LAYERS: Columns = {
 LAYERS_SPARE = ("input", "kind", "forward", "backward")
 
 
-def _print_marked(grid: Grid) -> None:
+def _print_marked(grid: Grid, more: str = "") -> None:
     print_grid(grid)
     if any(cell.endswith(MARK) for row in grid.rows for cell in row):
-        print_text(FOOTNOTE)
+        print_text(FOOTNOTE + more)
 
 
 def split_line(run: MeasuredRun) -> str:
