@@ -174,15 +174,18 @@ class Case:
 
 
 def add_rates(runs: pd.DataFrame) -> pd.DataFrame:
-    """The table of runs with `samples_per_s` and its interval, that of the median step."""
+    """The table of runs with `samples_per_s`, as RunResult has it, and its interval.
+
+    They are those of the median step. A step may be made of several batches.
+    """
     if runs.empty:
         return runs
-    rate, step_s = runs["images_per_sec"], runs["step_median_s"]
+    per_step = (runs["images_processed"] / runs["measured_iters"]).fillna(runs["batch_size"])
     times = runs.reindex(columns=["step_interval_low_s", "step_interval_high_s"]).astype(float)
     return runs.assign(
-        samples_per_s=rate,
-        samples_per_s_low=rate * step_s / times["step_interval_high_s"],
-        samples_per_s_high=rate * step_s / times["step_interval_low_s"],
+        samples_per_s=per_step / runs["step_median_s"],
+        samples_per_s_low=per_step / times["step_interval_high_s"],
+        samples_per_s_high=per_step / times["step_interval_low_s"],
     )
 
 
