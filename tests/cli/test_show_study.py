@@ -41,7 +41,11 @@ def test_repeats_need_no_settings(capsys: Printed) -> None:
 
 def test_layers_of_two_runs_of_a_network_name_their_runs(capsys: Printed) -> None:
     runs = [run_row(label="one"), run_row(run_id="b", label="two"), run_row(run_id="c", model="m")]
-    rows = [layer_row("conv"), layer_row("conv", run_id="b"), layer_row("fc", run_id="c", model="m")]
+    rows = [
+        layer_row("conv"),
+        layer_row("conv", run_id="b"),
+        layer_row("fc", run_id="c", model="m"),
+    ]
 
     print_layers(make_study(runs, rows), top=3)
 
