@@ -108,7 +108,7 @@ include: [{models: resnet50, precision: amp}]
         ("models: a\nslurm: {time: [1]}", "line 2: time: [1] is not possible", "docs/sweep"),
         ("models: a\nprecision: fp8", "line 2: unknown precision 'fp8'", "choose fp32, tf32"),
         ("models: a\nbackend: gpu", "line 2: unknown backend 'gpu'", "choose auto, cuda"),
-        ("models: a\nstages:\n  b:\n    algorithm: [gemm, fast]", "line 4: unknown algorithm", "fft"),
+        ("models: a\nstages:\n b:\n  algorithm: [fast]", "line 4: unknown algorithm", "fft"),
         ("models: a\niters: 0", "line 2: --iters 0 is not possible", "1 or more"),
         ("models: a\nname: ../b", "line 2: '../b' cannot be a sweep's name", "letters"),
         ("models: a\nbatch_size: '1:5000000'", "line 2: batch_size: the range", "[1, 8, 32]"),
