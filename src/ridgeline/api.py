@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ridgeline.measure.result import MeasureResult
     from ridgeline.onnx.export import Exported
     from ridgeline.pipeline.analyze import AnalyzeResult
-    from ridgeline.profile.storage import ProfileResult
+    from ridgeline.profile.profiling import ProfileResult
     from ridgeline.report.comparison import Comparison
     from ridgeline.report.convolutions import Convolutions
     from ridgeline.report.study import Study

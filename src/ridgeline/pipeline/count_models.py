@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.count.growth import BATCHES, SIZES_TRIED, Growth, max_batch
 from ridgeline.count.growth import growth as find_growth
+from ridgeline.count.records import Settings
 from ridgeline.count.result import CountResult
-from ridgeline.count.settings import Settings
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import Work
 from ridgeline.measure.worker import ignore_message, torch_needed
