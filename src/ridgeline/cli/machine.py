@@ -65,9 +65,7 @@ app = typer.Typer(
 
 
 @app.command(epilog=EXAMPLES)
-def describe(
-    outputs: Outputs = None, as_json: Json = False, debug: Debug = False
-) -> None:
+def describe(outputs: Outputs = None, as_json: Json = False, debug: Debug = False) -> None:
     """Describe this machine: CPU, caches, memory, GPUs, drivers, libraries, as Markdown or JSON."""
     from ridgeline.machine.describe import describe as describe_machine
 

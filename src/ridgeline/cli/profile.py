@@ -17,6 +17,7 @@ from ridgeline.cli.step_options import Step, Work, make_runner
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import DEFAULT_BATCH
 from ridgeline.signals import interrupts_noted
+from ridgeline.units import format_time
 
 if TYPE_CHECKING:
     from ridgeline.pipeline.cases import Selection

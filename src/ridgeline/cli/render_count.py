@@ -24,8 +24,8 @@ from ridgeline.cli.tables import (
     to_markdown,
 )
 from ridgeline.count import result as layers
-from ridgeline.count.cost_records import cost_dict
 from ridgeline.count.growth import QUANTITIES
+from ridgeline.count.records import cost_dict
 from ridgeline.errors import RidgelineError
 from ridgeline.onnx.compare import EXPLANATIONS, OTHER
 from ridgeline.plain import plain_line

@@ -47,7 +47,6 @@ def report(
     from ridgeline.cli.interrupts import import_figures, stop_if_pressed
     from ridgeline.cli.progress import progress_bar
     from ridgeline.pipeline.outputs import write_points, write_report
-
     from ridgeline.report.hypotheses import judge_hypotheses, read_own_hypotheses
 
     own = read_own_hypotheses(hypotheses) if hypotheses is not None else ()
@@ -72,8 +71,14 @@ def report(
             "tables": [str(path) for path in made.tables],
             "problems": list(study.problems),
             "hypotheses": [
-                {"name": one.name, "claim": one.hypothesis.claim, "test": one.hypothesis.rule,
-                 "outcome": one.outcome, "evidence": one.evidence, "runs": list(one.run_ids)}
+                {
+                    "name": one.name,
+                    "claim": one.hypothesis.claim,
+                    "test": one.hypothesis.rule,
+                    "outcome": one.outcome,
+                    "evidence": one.evidence,
+                    "runs": list(one.run_ids),
+                }
                 for one in verdicts
             ],
         }

@@ -50,9 +50,7 @@ def run(
     repeats: Repeats = 1,
     in_process: InProcess = False,
     label: Label = None,
-    list_models: bool = option(
-        False, "List the models; MODEL is then a pattern.", "--list-models"
-    ),
+    list_models: bool = option(False, "List the models; MODEL is then a pattern.", "--list-models"),
     *,
     output: Output,
 ) -> None:

@@ -19,7 +19,7 @@ from ridgeline.cli.tables import (
     to_records,
 )
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.statistics import DISTURBED, is_disturbed
+from ridgeline.machine.sampling import DISTURBED, is_disturbed
 from ridgeline.records import EnergyResult, LayerSum, RunResult, StepTime, WorkloadSpec
 from ridgeline.serialize import to_dict
 from ridgeline.store import MeasuredRun, ResultsFolder, Run

@@ -19,7 +19,7 @@ from ridgeline.captures.read import join_captures, read_part
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.worker import ignore_message
 from ridgeline.plain import plain_text
-from ridgeline.profile.storage import average_kernels
+from ridgeline.profile.profiling import average_kernels
 from ridgeline.provenance import collect
 from ridgeline.records import (
     Host,
@@ -107,9 +107,7 @@ def store_captures(
                 outcome.paths.append(store_capture(results, capture, label=label).path)
 
 
-def attach_capture(
-    results: ResultsFolder, capture: Capture, run: MeasuredRun, steps: int
-) -> Path:
+def attach_capture(results: ResultsFolder, capture: Capture, run: MeasuredRun, steps: int) -> Path:
     """Store a capture of the step of a run as its profile; it may hold several such steps."""
     kernels = average_kernels(capture.kernels, steps)
     known_s = kernels["time_s"].dropna()
@@ -129,9 +127,7 @@ def attach_capture(
         totals=sums(kernels),
         warnings=(f"its kernels are from {name_files(capture)}", *capture.warnings),
     )
-    request = ProfileRequest(
-        **{**vars(run.request), "command": "profile", "of_run": run.run_id}
-    )
+    request = ProfileRequest(**{**vars(run.request), "command": "profile", "of_run": run.run_id})
     label = run_label("profile", run.request.model, run.request.batch_size)
     run_id = results.save_run(label, request, summary, collect(), tables={"kernels": kernels})
     return results.runs_path / run_id
@@ -159,9 +155,7 @@ def is_metrics_file(path: Path) -> bool:
     return set(NEEDED_COLUMNS) <= set(header)
 
 
-def import_metrics(
-    path: Path, results: ResultsFolder, label: str | None = None
-) -> ImportedRuns:
+def import_metrics(path: Path, results: ResultsFolder, label: str | None = None) -> ImportedRuns:
     """Store each row of a metrics.csv as a run with the provenance `imported`.
 
     A row that was stored before is not stored again, so a file that grew can be imported again.
@@ -232,7 +226,6 @@ def _result_of(row: Mapping[str, str]) -> RunResult:
     if elapsed_s <= 0 or steps < 1:
         raise ValueError(f"{steps} steps in {elapsed_s:g} s cannot be")
     step_s = _number(row, "step_median_s") if "step_median_s" in row else elapsed_s / steps
-    rate = _number(row, "images_per_sec") if "images_per_sec" in row else processed / elapsed_s
     result = RunResult(
         provenance=IMPORTED,
         model=_text(row, "arch"),
@@ -243,7 +236,6 @@ def _result_of(row: Mapping[str, str]) -> RunResult:
         iters=steps,
         samples_per_step=samples,
         samples_processed=processed,
-        samples_per_s=rate,
         elapsed_s=elapsed_s,
         step_time_s=StepTime(median=step_s, mean=elapsed_s / steps, min=step_s, max=step_s),
         warmup=WarmUp(times_s=()),

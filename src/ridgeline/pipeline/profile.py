@@ -15,9 +15,14 @@ from ridgeline.measure.worker import Task, ignore_message
 from ridgeline.pipeline.cases import CaseRunner, ProgressListener, Selection
 from ridgeline.pipeline.count_models import count_run_task
 from ridgeline.pipeline.machine import device_task
-from ridgeline.profile.profiling import need_counters, need_cuda
+from ridgeline.profile.profiling import (
+    ProfileResult,
+    need_counters,
+    need_cuda,
+    profile_program,
+    profile_run,
+)
 from ridgeline.profile.request import AUTO, Plan, Request, request_for_program
-from ridgeline.profile.storage import ProfileResult, profile_program, profile_run
 from ridgeline.provenance import collect
 from ridgeline.settings import Settings
 from ridgeline.store import MeasuredRun, ResultsFolder, Run

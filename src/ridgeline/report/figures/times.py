@@ -239,7 +239,7 @@ def draw_trainings(study: Study) -> Drawing | None:
         ("training", legend_lines(colour)),
         ("accuracy", [(sample(line="-"), "of test images"), (sample(line=":"), "while training")]),
     ])  # fmt: skip
-    best = epochs.loc[epochs["test_accuracy"].idxmax()]
+    best = epochs.iloc[int(epochs["test_accuracy"].to_numpy().argmax())]
     caption = (
         f"{counted(len(colour), 'training')}; the best is {best['training']} with"
         f" {format_percent(best['test_accuracy'])} of the test images after epoch"
