@@ -27,7 +27,7 @@ class Breakage:
 
 
 BREAKAGES = (
-    Breakage(what="a formula: products count double", file="costs/matmul.py",
+    Breakage(what="a formula: products count double", file="costs/products.py",
              old="macs=scale * count_points(terms)", new="macs=2 * scale * count_points(terms)",
              tests=("tests/count/test_products.py",)),
     Breakage(what="a unit: kilo is 10,000", file="units.py", old='"k": 1e3', new='"k": 1e4',

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ridgeline.measure.result import MeasureResult
     from ridgeline.onnx.export import Exported
     from ridgeline.pipeline.analyze import AnalyzeResult
-    from ridgeline.profile.storage import ProfileResult
+    from ridgeline.profile.profiling import ProfileResult
     from ridgeline.report.comparison import Comparison
     from ridgeline.report.convolutions import Convolutions
     from ridgeline.report.study import Study
@@ -171,7 +171,7 @@ def profile(
 def load_trained(
     path: str | Path, *, model: str | None = None, image_size: int | None = None
 ) -> Any:
-    """The network that `ridgeline train` saved, with its weights: a module in eval mode.
+    """The network that `ridgeline train` saved, with its weights: in eval mode, on the CPU.
 
     `path` is a checkpoint (`NAME_best.pt`) or weights alone (`NAME_final_weights.pt`). These do not
     say of which network they are: `model` does where the file's name is another, and `image_size`

@@ -24,7 +24,7 @@ from ridgeline.measure.worker import run_request
 from ridgeline.pipeline import profile as profiled
 from ridgeline.pipeline.cases import Case, CaseRunner
 from ridgeline.pipeline.machine import device_task
-from ridgeline.profile.storage import profile_run, script_name
+from ridgeline.profile.profiling import profile_run, script_name
 from ridgeline.records import CaptureRequest, DeviceMemory, ProfileOptions, RunResult
 from ridgeline.records import Failure as Failed
 from ridgeline.report.study import read_study

@@ -214,7 +214,7 @@ def test_missing_data_names_the_file_and_its_place(
 
 
 def test_only_classifiers_are_offered() -> None:
-    from ridgeline.workloads.listing import models_of
+    from ridgeline.workloads.sources import models_of
 
     ours = {"resnet18_cifar", "resnet34_cifar", "vgg11_cifar"}
     theirs = {name for name, task in models_of("torchvision").items() if task == "classification"}

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ridgeline.machine import profilers
-from ridgeline.machine.profilers import NoCuptiError, has_cupti, loaded_library, loaded_path
+from ridgeline.machine import system
+from ridgeline.machine.system import NoCuptiError, has_cupti, loaded_library, loaded_path
 
 MAPS = """\
 7f1200000000-7f1200400000 r--p 00000000 08:01 1234   /usr/lib/x86_64-linux-gnu/libc.so.6
@@ -21,7 +21,7 @@ def test_the_library_is_the_one_that_is_loaded() -> None:
 
 
 OLD = SimpleNamespace()  # without the functions that are needed
-NEW = SimpleNamespace(**dict.fromkeys(profilers.NEEDED))
+NEW = SimpleNamespace(**dict.fromkeys(system.CUPTI_NEEDED))
 
 
 def _broken(path: str) -> None:
@@ -42,7 +42,7 @@ def test_none_that_can_count(
 ) -> None:
     if maps is not None:
         (tmp_path / "maps").write_text(maps)
-    monkeypatch.setattr(profilers, "MAPS", tmp_path / "maps")
+    monkeypatch.setattr(system, "MAPS", tmp_path / "maps")
     monkeypatch.setattr("ctypes.CDLL", load)
     with pytest.raises(NoCuptiError, match=why):
         loaded_library()
@@ -51,6 +51,6 @@ def test_none_that_can_count(
 
 def test_one_that_can(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "maps").write_text(MAPS)
-    monkeypatch.setattr(profilers, "MAPS", tmp_path / "maps")
+    monkeypatch.setattr(system, "MAPS", tmp_path / "maps")
     monkeypatch.setattr("ctypes.CDLL", lambda path: NEW)
     assert has_cupti()

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ridgeline.machine.sampling import spread
-from ridgeline.measure.statistics import (
+from ridgeline.machine.sampling import (
     drift,
     median_interval,
+    spread,
     summarise,
 )
 from ridgeline.records import StepTime

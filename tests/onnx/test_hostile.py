@@ -1,10 +1,7 @@
-"""Files that would take gigabytes or hours: one clear error, soon, in little memory."""
+"""Files that would take gigabytes or hours: one clear error, soon."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
@@ -15,28 +12,15 @@ from tests.onnx.models import model, one_node, x
 from tests.onnx.test_loading import MIB, field
 
 from ridgeline.errors import RidgelineError
-from ridgeline.onnx import count_onnx, scope, skeleton
+from ridgeline.onnx import count_onnx, graph, load
 
-MOST_S, MOST_MIB = 30, 1024  # a few seconds, but not beside other tests
-
-
-def node(
-    op: bytes = b"Relu", name: bytes = b"it", result: bytes = b"y", more: bytes = b""
-) -> bytes:
-    return field(1, field(1, b"a") + field(2, result) + field(3, name) + field(4, op) + more)
+MOST_S = 30  # a few seconds, but not beside other tests
+NODE = field(1, field(1, b"a") + field(2, b"y") + field(4, b"Relu"))
 
 
-def graph(*parts: bytes) -> bytes:
-    return field(7, b"".join(parts))
-
-
-def stored(dims: bytes = b"\x08\x01", payload: bytes = b"") -> bytes:
+def stored(dims: bytes) -> bytes:
     """An initializer `w` of int64."""
-    return field(5, dims + b"\x10\x07" + field(8, b"w") + payload)
-
-
-def attribute(number: int, body: bytes, kind: int) -> bytes:
-    return field(5, field(1, b"axes") + b"\xa0\x01" + bytes([kind]) + field(number, body))
+    return field(5, dims + b"\x10\x07" + field(8, b"w"))
 
 
 def open_input(name: bytes, rank: int) -> bytes:
@@ -45,31 +29,14 @@ def open_input(name: bytes, rank: int) -> bytes:
 
 
 BOMBS: dict[str, tuple[Callable[[], bytes], str]] = {
-    "the name of an operator": (
-        lambda: graph(node(op=b"a" * (60 * MIB))), "a name in it is longer than 64 KiB"),
-    "many long names": (
-        lambda: graph(*(node(name=b"a" * 60_000) for _ in range(4000))),
-        "its graph alone is larger than 256 MiB"),
     "dimensions of many tensors": (
-        lambda: graph(node(), stored(dims=field(1, b"\x01" * 60_000)) * 4000),
-        "it has more than 5,000,000 fields"),
-    "numbers of an attribute": (
-        lambda: graph(node(more=attribute(8, b"\x01" * (60 * MIB), 7))),
-        "it has more than 5,000,000 fields"),
-    "numbers of small tensors": (
-        lambda: graph(node(), stored(payload=field(7, b"\x01" * 60_000)) * 4000),
-        "its graph alone is larger than 256 MiB"),
-    "types of inputs": (
-        lambda: graph(node(), *(open_input(b"x%d" % n, 1900) for n in range(5000))),
-        "its inputs and outputs take more than 16 MiB"),
+        lambda: NODE + stored(dims=field(1, b"\x01" * 60_000)) * 4000,
+        "its graph alone is larger than 128 MiB"),
     "an input of many dimensions": (
-        lambda: graph(node(), open_input(b"x", 1900)), "too many or too large dimensions"),
-    "an input of many million dimensions": (
-        lambda: graph(node(), open_input(b"x", 9_000_000)), "it has more than 5,000,000 fields"),
+        lambda: NODE + open_input(b"x", 1900), "too many or too large dimensions"),
     "inputs of many dimensions": (
-        lambda: graph(node(), *(open_input(b"x%d" % n, 60) for n in range(20_000))),
+        lambda: NODE + b"".join(open_input(b"x%d" % n, 60) for n in range(20_000)),
         "too many or too large dimensions"),
-    "nodes": (lambda: graph(field(1, field(4, b"Relu")) * 600_000), "more than 500,000 nodes"),
 }  # fmt: skip
 
 
@@ -77,56 +44,11 @@ BOMBS: dict[str, tuple[Callable[[], bytes], str]] = {
 def test_bombs_in_the_file(name: str, tmp_path: Path) -> None:
     make, says = BOMBS[name]
     path = tmp_path / "model.onnx"
-    path.write_bytes(make())
+    path.write_bytes(field(7, make()))
     start_s = perf_counter()
     with pytest.raises(RidgelineError, match=says):
         count_onnx(path)
     assert perf_counter() - start_s < MOST_S
-
-
-MEASURED = """
-import json, re, sys
-from pathlib import Path
-from ridgeline.onnx import count_onnx
-from ridgeline.errors import RidgelineError
-said = []
-for path in sys.argv[1:]:
-    try:
-        count_onnx(path)
-        said.append("")
-    except RidgelineError as error:
-        said.append(str(error))
-most_kib = re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1]
-print(json.dumps([said, int(most_kib)]))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells the most memory")
-def test_bombs_take_little_memory(tmp_path: Path) -> None:
-    # given those that took most, and files just below what is refused
-    paths = []
-    for n, make in enumerate([*(BOMBS[name][0] for name in HEAVY), *LARGE]):
-        paths.append(tmp_path / f"{n}.onnx")
-        paths[-1].write_bytes(make())
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURED, *paths], capture_output=True, text=True, check=True
-    )
-    said, most_kib = json.loads(done.stdout)
-    assert [bool(text) for text in said] == [True] * len(HEAVY) + [False] * len(LARGE)
-    assert most_kib / 1024 < MOST_MIB
-
-
-HEAVY = ("dimensions of many tensors", "numbers of an attribute", "types of inputs",
-         "an input of many dimensions")  # fmt: skip
-LARGE: list[Callable[[], bytes]] = [
-    lambda: graph(node(more=attribute(8, b"\xff\x01" * 4_900_000, 7)), open_input(b"a", 0)),
-    lambda: graph(node(), open_input(b"a", 0), *(
-        field(5, b"\x08\x80\x20\x10\x0b" + field(8, b"w%d" % n) + field(9, bytes(32_768)))
-        for n in range(7500))),
-    lambda: graph(open_input(b"a", 0), *(
-        node(name=b"%d" % n + b"a" * 60_000, result=b"%d" % n) for n in range(2000))),
-]  # fmt: skip
 
 
 def test_text_that_nothing_needs_is_left_out(tmp_path: Path) -> None:
@@ -137,7 +59,7 @@ def test_text_that_nothing_needs_is_left_out(tmp_path: Path) -> None:
     )
     path = tmp_path / "model.onnx"
     path.write_bytes(made.SerializeToString())
-    assert len(skeleton.read_skeleton(path)) < 1000
+    assert len(load.read_skeleton(path)) < 1000
     result = count_onnx(path)
     assert (result.total.other_flops, list(result.unknown)) == (6, ["own::Engine"])
 
@@ -159,6 +81,6 @@ def test_calls_that_double_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     path = tmp_path / "model.onnx"
     made = model([node], {"a": x(1)}, ["b"], functions=functions)
     path.write_bytes(made.SerializeToString())
-    monkeypatch.setattr(scope, "MOST_CALLS", 1000)  # so that the test is quick
+    monkeypatch.setattr(graph, "MOST_CALLS", 1000)  # so that the test is quick
     with pytest.raises(RidgelineError, match="functions and loops make more than 1,000 nodes"):
         count_onnx(path)

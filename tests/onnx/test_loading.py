@@ -16,7 +16,7 @@ from tests.onnx.models import model, one_node, x
 
 from ridgeline.errors import RidgelineError
 from ridgeline.onnx import count_onnx
-from ridgeline.onnx.skeleton import read_skeleton
+from ridgeline.onnx.load import read_skeleton
 
 MIB = 1 << 20
 

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine import profilers
+from ridgeline.machine import system
 from ridgeline.profile import counting
 from ridgeline.profile.counting import find_ncu, query_metrics
 from ridgeline.profile.processes import Ncu
@@ -33,7 +33,7 @@ def _nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No variable, no program on the path, none in the usual places."""
     monkeypatch.delenv("RIDGELINE_NCU", raising=False)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setattr(profilers, "NCU_PATTERNS", (f"{tmp_path}/cuda-*/ncu",))
+    monkeypatch.setattr(system, "NCU_PATTERNS", (f"{tmp_path}/cuda-*/ncu",))
 
 
 def script(path: Path, says: str, then: str = "") -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.profile.fake_cupti import FakeLibrary
 
-from ridgeline.machine.profilers import NoCuptiError
+from ridgeline.machine.system import NoCuptiError
 from ridgeline.profile import cupti as range_profiler
 from ridgeline.profile.cupti import (
     GRAPH_LAUNCHES,

@@ -16,6 +16,7 @@ import ridgeline
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import Outcome, attempt
 from ridgeline.measure.worker import MeasuredCase, Task
+from ridgeline.profile.profiling import summarise, tables_of
 from ridgeline.profile.request import (
     Plan,
     ProfiledStep,
@@ -23,7 +24,6 @@ from ridgeline.profile.request import (
     request_for_program,
     request_for_run,
 )
-from ridgeline.profile.storage import summarise, tables_of
 from ridgeline.records import (
     CopyTotals,
     Device,

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from ridgeline.sensors.cpu import NO_RAPL
-from ridgeline.sensors.meters import COMMAND, NEEDS_ROOT, find_meters, powers_w, rails
+from ridgeline.sensors.meters import COMMAND, NEEDS_ROOT, NO_RAPL, find_meters, powers_w, rails
 from ridgeline.sensors.nvidia import NO_BINDINGS
 
 POWERMETRICS = """\

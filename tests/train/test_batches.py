@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from ridgeline.train.batches import (
+from ridgeline.train.records import steps_per_epoch
+from ridgeline.train.trainer import (
     Feed,
     TrainBatches,
     augmented,
     normalized,
     plan_epoch,
-    steps_per_epoch,
 )
 
 CPU = torch.device("cpu")

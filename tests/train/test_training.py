@@ -10,7 +10,7 @@ from tests.measure.fakes import marked_gpu
 from tests.train.small_training import net_file, settings, trainer, what_differs
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.randomness import repeatable
+from ridgeline.measure.step import repeatable
 from ridgeline.train import checkpoints
 from ridgeline.train.checkpoints import CheckpointFolder
 from ridgeline.train.records import (

@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.costs.work import Terms, formula_text, named_part
-from ridgeline.count.cost_records import (
+from ridgeline.count.fused import OPTIMIZER, fused_scopes
+from ridgeline.count.records import (
     COSTS,
     OP_COLUMNS,
     FusedBytes,
@@ -21,7 +22,6 @@ from ridgeline.count.cost_records import (
     op_row,
     shapes_text,
 )
-from ridgeline.count.fused import OPTIMIZER, fused_scopes
 from ridgeline.errors import RidgelineError
 from ridgeline.records import BACKWARD, PHASES, Cost
 from ridgeline.tracing import MODEL

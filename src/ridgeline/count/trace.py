@@ -14,13 +14,11 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ridgeline.count import formulas
-from ridgeline.count.autocast import autocast_knows_meta
 from ridgeline.count.backward import ROW, Attribution
 from ridgeline.count.call import Signature, TensorMeta, signature_of
-from ridgeline.count.cost_records import ModuleCall, Shapes
-from ridgeline.count.dispatch_overrides import device_independent_dispatch
+from ridgeline.count.dispatch import autocast_knows_meta, device_independent_dispatch
 from ridgeline.count.memory import Storages
-from ridgeline.count.values import (
+from ridgeline.count.meta import (
     CHOICES,
     VALUE,
     NoValueError,
@@ -29,10 +27,17 @@ from ridgeline.count.values import (
     map_tensors,
     with_value,
 )
+from ridgeline.count.records import ModuleCall, Shapes
 from ridgeline.records import RECOMPUTE
-from ridgeline.tracing.autograd import current_node, tensors_among, with_base
-from ridgeline.tracing.modules import ModuleTracker, name_modules, tensors_in
-from ridgeline.tracing.recomputation import RECOMPUTATION_ENDS
+from ridgeline.tracing.tracker import (
+    RECOMPUTATION_ENDS,
+    ModuleTracker,
+    current_node,
+    name_modules,
+    tensors_among,
+    tensors_in,
+    with_base,
+)
 
 _OF_WEIGHTS = "_ridgeline_of_weights"
 _get_mkldnn: Any = torch._C._get_mkldnn_enabled

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.count.growth import BATCHES, SIZES_TRIED, Growth, max_batch
 from ridgeline.count.growth import growth as find_growth
+from ridgeline.count.records import Settings
 from ridgeline.count.result import CountResult
-from ridgeline.count.settings import Settings
 from ridgeline.errors import MissingSizeError, RidgelineError
 from ridgeline.measure.isolation import Work
 from ridgeline.measure.worker import ignore_message, torch_needed
@@ -144,9 +144,8 @@ def count_models(options: CountOptions, outcome: CountOutcome, on_progress: OnPr
         except RidgelineError as error:
             outcome.errors.append((model, error))
     for size, errors in outcome.missing.items():
-        users = (
-            [m for m in options.models if is_onnx(m)] if size in options.dims else options.models
-        )
+        is_named = size in options.dims  # of an ONNX file alone
+        users = [m for m in options.models if is_onnx(m) or not is_named]
         if len(errors) == len(set(users)):  # nobody has it
             outcome.errors.append(next(iter(errors.items())))
         else:

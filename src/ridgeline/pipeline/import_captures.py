@@ -18,7 +18,8 @@ from ridgeline.captures.capture import (
 from ridgeline.captures.read import join_captures, read_part
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.worker import ignore_message
-from ridgeline.profile.storage import average_kernels
+from ridgeline.plain import plain_text
+from ridgeline.profile.profiling import average_kernels
 from ridgeline.provenance import collect
 from ridgeline.records import (
     Host,
@@ -33,6 +34,7 @@ from ridgeline.serialize import from_dict, to_dict
 from ridgeline.settings import SYNTHETIC
 from ridgeline.signals import interrupts_later
 from ridgeline.store import MeasuredRun, ResultsFolder, Run, run_label
+from ridgeline.units import format_time
 
 NEEDED_COLUMNS = ("arch", "backend", "batch_size", "precision", "elapsed_sec", "measured_iters")
 IMPORTED = "imported"
@@ -45,6 +47,24 @@ class ImportOutcome:
     captures: list[Capture] = field(default_factory=list)
     errors: list[RidgelineError] = field(default_factory=list)  # of the other files
     paths: list[Path] = field(default_factory=list)
+
+
+READ_BYTES_PER_S, UNPACKED = 4e6, 20  # of text; a .gz holds about so many times its size
+MOST_NAMES = 3  # in a line
+
+
+def describe_reading(files: Sequence[Path]) -> str:
+    """What an import will do, and about how long it takes."""
+    sizes = [_text_bytes(file) for file in files]
+    names = ", ".join(file.name for file in files[:MOST_NAMES])
+    more = f" and {len(files) - MOST_NAMES} more" if len(files) > MOST_NAMES else ""
+    time_s = max(1, round(sum(sizes) / READ_BYTES_PER_S))
+    return plain_text(f"reading and joining {names}{more}: about {format_time(time_s)}")
+
+
+def _text_bytes(file: Path) -> float:
+    size = file.stat().st_size if file.is_file() else 0
+    return float(size * UNPACKED if file.suffix == ".gz" else size)
 
 
 def import_captures(
@@ -209,7 +229,6 @@ def _result_of(row: Mapping[str, str]) -> RunResult:
     if elapsed_s <= 0 or steps < 1:
         raise ValueError(f"{steps} steps in {elapsed_s:g} s cannot be")
     step_s = _number(row, "step_median_s") if "step_median_s" in row else elapsed_s / steps
-    rate = _number(row, "images_per_sec") if "images_per_sec" in row else processed / elapsed_s
     result = RunResult(
         provenance=IMPORTED,
         model=_text(row, "arch"),
@@ -220,7 +239,6 @@ def _result_of(row: Mapping[str, str]) -> RunResult:
         iters=steps,
         samples_per_step=samples,
         samples_processed=processed,
-        samples_per_s=rate,
         elapsed_s=elapsed_s,
         step_time_s=StepTime(median=step_s, mean=elapsed_s / steps, min=step_s, max=step_s),
         warmup=WarmUp(times_s=()),

@@ -15,9 +15,14 @@ from ridgeline.measure.worker import Task, ignore_message
 from ridgeline.pipeline.cases import CaseRunner, ProgressListener, Selection
 from ridgeline.pipeline.count_models import count_run_task
 from ridgeline.pipeline.machine import device_task
-from ridgeline.profile.profiling import need_counters, need_cuda
+from ridgeline.profile.profiling import (
+    ProfileResult,
+    need_counters,
+    need_cuda,
+    profile_program,
+    profile_run,
+)
 from ridgeline.profile.request import AUTO, Plan, Request, request_for_program
-from ridgeline.profile.storage import ProfileResult, profile_program, profile_run
 from ridgeline.provenance import collect
 from ridgeline.records import WorkloadSpec
 from ridgeline.settings import Settings
@@ -141,7 +146,7 @@ class Profiler:
 
     def _profile(self, run: MeasuredRun, task: Task) -> None:
         request = run.request
-        name = f"{request.model}, batch {request.batch_size}, {request.precision}"
+        name = f"{request.model}, batch {request.batch_size}, {run.result.precision}"
         self.progress.expect(TRACE_S + COUNTED_S)
         self.progress.start(name)
         options = {"label": self.label, **self._listeners(name)}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.measure.backends import Backend, Precision, choose_backend, choose_precision
-from ridgeline.measure.randomness import repeatable
+from ridgeline.measure.step import repeatable
 from ridgeline.provenance import collect
 from ridgeline.records import TrainRequest
 from ridgeline.store import DEFAULT_RESULTS, ResultsFolder

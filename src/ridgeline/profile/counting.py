@@ -27,9 +27,8 @@ from ridgeline.captures.quantities import (
     derive_quantities,
 )
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.profilers import NCU_VARIABLE as VARIABLE
-from ridgeline.machine.profilers import ncu_path
-from ridgeline.machine.system import SystemIO
+from ridgeline.machine.system import NCU_VARIABLE as VARIABLE
+from ridgeline.machine.system import SystemIO, ncu_path
 from ridgeline.profile.cupti import NOT_PERMITTED, RefusedError
 from ridgeline.profile.processes import Ncu, Session, Workspace, version_numbers, wait_until
 from ridgeline.profile.profile_step import COUNTERS, INSIDE, REFUSED, Job

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ridgeline.measure.statistics import CONFIDENCE, LEAST_FOR_INTERVAL, RESAMPLES
+from ridgeline.machine.sampling import CONFIDENCE, LEAST_FOR_INTERVAL, RESAMPLES
 from ridgeline.report.markup import markdown, markdown_line, markdown_table
 from ridgeline.report.text import counted
 from ridgeline.store import MeasuredRun

@@ -71,14 +71,15 @@ class Verdict:
 def judge_hypotheses(study: Study, own: Sequence[Hypothesis] = ()) -> tuple[Verdict, ...]:
     """Every hypothesis, the author's own first, judged without runs on a busy machine."""
     quiet = [case for case in study.cases if case.run_id not in study.disturbed]
-    return tuple(_judge(hypothesis, quiet) for hypothesis in (*own, *HYPOTHESES))
+    note = " Runs of a busy machine do not count." if len(quiet) < len(study.cases) else ""
+    return tuple(_judge(hypothesis, quiet, note) for hypothesis in (*own, *HYPOTHESES))
 
 
-def _judge(hypothesis: Hypothesis, cases: Sequence[Case]) -> Verdict:
+def _judge(hypothesis: Hypothesis, cases: Sequence[Case], note: str) -> Verdict:
     """The evidence is that of the tests that speak against it, if there are any."""
     tests = list(hypothesis.find_tests(cases))
     if not tests:
-        evidence = f"The study has no {hypothesis.needs}."
+        evidence = f"The study has no {hypothesis.needs}.{note}"
         return Verdict(hypothesis=hypothesis, outcome=OPEN, evidence=evidence)
     met = sum(test.is_met for test in tests)
     against = [test for test in tests if not test.is_met]

@@ -345,9 +345,10 @@ def analysis_values(study: Study) -> dict[str, Any]:
     """Precisions and machines side by side, and what does not fit."""
     import pandas as pd
 
+    quiet = [case for case in study.cases if case.run_id not in study.disturbed]
     return {
         "far_from_floor": sum((case.efficiency or 1) < LOW_EFFICIENCY for case in study.cases),
-        "speed_ups": table(pd.DataFrame(find_speed_ups(study.cases)), SPEED_UPS),
+        "speed_ups": table(pd.DataFrame(find_speed_ups(quiet)), SPEED_UPS),
         "flags": find_flags(study),
         "repeats": find_repeats_apart(study),
         "busy": [case for case in study.cases if case.run_id in study.disturbed],

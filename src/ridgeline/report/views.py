@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.captures.capture import PROGRAM, sources_of
+from ridgeline.machine.sampling import is_disturbed
 from ridgeline.measure.advice import is_processor_shared
-from ridgeline.measure.statistics import is_disturbed
 from ridgeline.provenance import speed_variables
 from ridgeline.records import Provenance, RunRequest
 from ridgeline.report.configurations import (

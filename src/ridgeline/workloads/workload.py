@@ -93,8 +93,8 @@ def load_weights(module: nn.Module, path: Path, name: str) -> nn.Module:
     except RuntimeError as error:
         raise RidgelineError(
             f"the weights in {path} do not fit {name}: {one_line(error, limit=150)}…",
-            hint="take the network that they were trained with; `ridgeline train` gives those of"
-            " torchvision ten classes: ridgeline.load_trained(FILE) builds them",
+            hint="take the network that they were trained with; `ridgeline train` gives"
+            " torchvision's networks ten classes: ridgeline.load_trained(FILE) builds those",
         ) from error
     return module
 

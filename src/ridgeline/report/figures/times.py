@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,7 @@ ROW_IN = 0.17
 GAP = 0.4  # between configurations, in bars
 TRAINING_IN = 2.9
 TRAINING_HEADING = "Training: loss and accuracy by epoch"
+NAME_CHARACTERS = 40  # a line of a configuration's name
 RUNTIME_HEADING = "Step time by configuration and machine"
 
 
@@ -131,8 +133,10 @@ def draw_runtimes(views: Sequence[MachineView]) -> Drawing | None:
     if times.empty:
         return None
     shown = times.nlargest(MOST_BARS, "time_s").sort_values(["group", "time_s"])
+    shown["name"] = [textwrap.fill(name, NAME_CHARACTERS) for name in shown["name"]]
     colour = colours(times["machine"])
-    height = 1.1 + ROW_IN * (len(shown) + GAP * shown["group"].nunique())
+    lines = max(name.count("\n") + 1 for name in shown["name"])
+    height = 1.1 + ROW_IN * lines * (len(shown) + GAP * shown["group"].nunique())
     subtitle = f"{name_modes(times)}; median; error bars: 95 % interval, over all repeats"
     axes = new_axes(RUNTIME_HEADING, subtitle, height_in=max(2.2, height))
     _draw_bars(axes, shown, colour)
@@ -235,7 +239,7 @@ def draw_trainings(study: Study) -> Drawing | None:
         ("training", legend_lines(colour)),
         ("accuracy", [(sample(line="-"), "of test images"), (sample(line=":"), "while training")]),
     ])  # fmt: skip
-    best = epochs.loc[epochs["test_accuracy"].idxmax()]
+    best = epochs.iloc[int(epochs["test_accuracy"].to_numpy().argmax())]
     caption = (
         f"{counted(len(colour), 'training')}; the best is {best['training']} with"
         f" {format_percent(best['test_accuracy'])} of the test images after epoch"
