@@ -14,6 +14,7 @@ from ridgeline.cli.messages import (
     show_notes,
 )
 from ridgeline.cli.progress import progress_bar
+from ridgeline.errors import RidgelineError
 from ridgeline.settings import one_of
 from ridgeline.signals import interrupts_noted
 from ridgeline.units import parse_bytes
