@@ -56,8 +56,15 @@ def test_output_dir_holds_text_and_summary(net: str, tmp_path: Path) -> None:
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
         "net.py_make_bs1.txt",
         "net.py_make_bs2.txt",
+        "summary.csv",
         "summary.json",
     ]
+    table = pd.read_csv(tmp_path / "out" / "summary.csv")
+    assert table[["batch_size", "mult_adds_per_batch_forward"]].to_numpy().tolist() == [
+        [1, 10656], [2, 21312],
+    ]  # fmt: skip
+    # the convolution writes 8x6x6 numbers, the last layer 10; the others have no parameters
+    assert table["layer_output_bytes"].tolist() == [4 * 298, 8 * 298]
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     two = summary["net.py:make"]["2"]
     assert two["mult_adds_per_batch_forward"] == 21312
@@ -107,3 +114,36 @@ def test_growth_says_where_no_polynomial_fits(capsys: Printed) -> None:
     assert growth["by_size"]["flops"] is None
     assert growth["by_size"]["macs"]["formula"].endswith("1.236e8")
     assert "flops by S: no polynomial fits these sizes" in growth["notes"]
+
+
+IMAGES = """
+from torch import nn
+
+def make():
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.AdaptiveAvgPool2d(1))
+"""
+
+
+def test_several_input_sizes_are_counted(net: str, tmp_path: Path, capsys: Printed) -> None:
+    (tmp_path / "images.py").write_text(IMAGES)
+    sizes = ("--input-size", "3x8x8,3x10x8")
+    found = json_of(capsys, "images.py:make", *sizes)
+    # then the convolution has 6x6 and 8x6 places, of 8·3·3·3 MACs each
+    assert [model["macs"] for model in found["models"]] == [36 * 216, 48 * 216]
+    # and each has a file of its own
+    assert ridgeline("images.py:make", *sizes, "--output-dir", "out", "-q") == 0
+    assert sorted(path.name for path in Path("out").glob("*.txt")) == [
+        "images.py_make_bs1_1x3x10x8.txt",
+        "images.py_make_bs1_1x3x8x8.txt",
+    ]
+
+
+def test_a_length_is_for_the_models_that_have_one(net: str, capsys: Printed) -> None:
+    options = ("--seq-len", "5", "--json")
+    assert ridgeline("lstm", net, *SIZE, *options) == 0
+    printed = capsys.readouterr()
+    assert [m["model"] for m in json.loads(printed.out)["models"]] == ["lstm", net]
+    assert "net.py:make has no sequence length: it is left out there" in printed.err
+    assert "lstm has no input size: it is left out there" in printed.err
+    # and where no model has one, that is an error
+    assert ridgeline(net, net, *SIZE, *options) == 2

@@ -104,3 +104,24 @@ def test_a_passport_that_is_not_ours_is_not_replaced(results: Path, capsys: Prin
     (results / "machines" / "box.json").write_text("{")
     assert ridgeline(*measure, "--name", "box") == 2
     assert "hint: keep this one under another name: --name NAME" in capsys.readouterr().err
+
+
+def test_a_note_is_kept_and_shown(results: Path, capsys: Printed) -> None:
+    at = ("--results", str(results))
+    assert ridgeline("note", "nvidia-h200", "zone us-west4-a", *at) == 0
+    assert ridgeline("note", "nvidia-h200", *at) == 0
+    assert capsys.readouterr().out == "zone us-west4-a\n"
+    assert ridgeline("show", "nvidia-h200", *at) == 0
+    assert "note: zone us-west4-a" in capsys.readouterr().out
+    assert ridgeline("list", *at) == 0  # a note is no passport
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    assert ridgeline("note", "a/b", "x", *at) == 2
+    assert ridgeline("note", "nobody", *at) == 2
+
+
+def test_a_description_into_files(tmp_path: Path) -> None:
+    paths = tmp_path / "env_info.md", tmp_path / "env.json"
+    assert ridgeline("describe", "-o", str(paths[0]), "-o", str(paths[1])) == 0
+    assert paths[0].read_text().startswith("# ")
+    assert json.loads(paths[1].read_text())["cpu"]
+    assert ridgeline("describe", "-o", "x.txt") == 2

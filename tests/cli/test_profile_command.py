@@ -373,3 +373,25 @@ def _runs(psutil: Any, pid: int) -> bool:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
+
+
+def test_the_command_of_nsight_compute(tmp_path: Path, capsys: Printed) -> None:
+    # given an ncu that knows two metrics of ours and one that is not
+    ncu = tmp_path / "ncu"
+    listed = "dram__bytes_read Counter\ngpu__time_duration Counter\nsm__cycles_elapsed Counter"
+    ncu.write_text(f'#!/bin/sh\n[ "$1" = --query-metrics ] && echo "{listed}" || echo "$@"\n')
+    ncu.chmod(0o755)
+    assert command("profile", "resnet50", "-b", "16", "--precision", "amp", "--print-ncu") == 0
+    lines = capsys.readouterr().out
+    # when the printed lines run in a shell
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    ran = subprocess.run(
+        ["bash", "-e"], input=lines, cwd=tmp_path, env=environment, text=True, capture_output=True
+    )
+    # then ncu is asked for what it has, around a script that is valid
+    assert "--metrics dram__bytes_read.sum,gpu__time_duration.sum --log-file" in ran.stdout
+    assert ran.stdout.endswith("resnet50_bs16_amp.csv python resnet50_bs16_amp.py\n")
+    compile((tmp_path / "resnet50_bs16_amp.py").read_text(), "step", "exec")
+    assert command("profile", "bert", "--print-ncu") == 2
+    assert command("profile", "--print-ncu", "--", "python", "train.py") == 0
+    assert "capture.csv python train.py" in capsys.readouterr().out

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pandas as pd
 import pytest
 from matplotlib.transforms import Affine2D, Bbox
+from tests.report.hand_study import make_study, training
 
 from ridgeline.errors import RidgelineError
 from ridgeline.findings import COLUMNS as FINDING_COLUMNS
@@ -515,3 +516,11 @@ def test_the_picture_of_a_machine_names_every_roof_and_the_datasheet(tmp_path: P
     for ending, start in ((".png", b"\x89PNG"), (".svg", b"<?xml")):
         write_machine(ALONE, None, tmp_path / f"roofs{ending}", title="machine")
         assert (tmp_path / f"roofs{ending}").read_bytes().startswith(start)
+
+
+def test_the_curves_of_trainings(tmp_path: Path) -> None:
+    found = write_figures(make_study(trainings=(training(),)), tmp_path, formats=["png"])
+    assert [figure.path.name for figure in found] == ["training.png"]
+    assert found[0].caption == (
+        "1 training; the best is net, fp32, batch 16 with 75.0 % of the test images after epoch 2."
+    )

@@ -16,6 +16,7 @@ from tests.report.hand_study import (
     phase_row,
     run_row,
     step_row,
+    training,
 )
 
 from ridgeline.report.markup import latex_table
@@ -24,6 +25,8 @@ from ridgeline.report.tables import (
     SEED_COLUMNS,
     complexity_table,
     findings_table,
+    for_people,
+    tables,
     write_points,
     write_tables,
 )
@@ -129,3 +132,13 @@ def test_a_table_in_latex_has_names_as_they_are() -> None:
     for line in (r"\begin{longtable}{lr}", r"\caption{50 \%} \label{tab:t}", r"a\_b & c (\%) \\",
                  r"x\&y & 5 \\"):  # fmt: skip
         assert line in source
+
+
+def test_a_row_for_each_epoch_of_a_training() -> None:
+    table = tables(make_study(trainings=(training(), training())))["trainings"]
+    assert table[["training", "epoch", "train_loss", "test_accuracy"]].to_numpy().tolist() == [
+        ["net, fp32, batch 16", 1, 2.0, 0.5], ["net, fp32, batch 16", 2, 1.0, 0.75],
+        ["net, fp32, batch 16 (2)", 1, 2.0, 0.5], ["net, fp32, batch 16 (2)", 2, 1.0, 0.75],
+    ]  # fmt: skip
+    # for people, a row for each training
+    assert for_people("trainings", table)["epoch"].tolist() == [2, 2]

@@ -10,9 +10,17 @@ from typing import Any
 import pandas as pd
 import pytest
 from tests.cli.small_runs import folder, run_here
+from tests.report.hand_study import run_row
 from tests.stored import write_run
 
-from ridgeline.report.views import layers, metrics, overall, repeat_command, write_views
+from ridgeline.report.views import (
+    layers,
+    metrics,
+    overall,
+    repeat_command,
+    throughput_summary,
+    write_views,
+)
 from ridgeline.store import ResultsFolder, Run, to_run
 
 __all__ = ["folder"]  # a fixture
@@ -252,7 +260,8 @@ def test_a_file_per_model_and_layers_where_they_were_timed(results: ResultsFolde
 
     assert problems == []
     assert [path.name for path in written] == [
-        "metrics.csv", "resnet50_overall.csv", "resnet50_layers.csv", "timm-vit-tiny_overall.csv",
+        "metrics.csv", "throughput_summary.csv", "resnet50_overall.csv", "resnet50_layers.csv",
+        "timm-vit-tiny_overall.csv",
     ]  # fmt: skip
     assert pd.read_csv(written[0])["batch_size"].tolist() == [32, 64, 32]
     assert pd.read_csv(written[1])["batch_size"].tolist() == [32, 64]
@@ -312,3 +321,20 @@ def test_the_command_makes_the_same_run_again(folder: Path) -> None:
     (first,) = ResultsFolder().read_runs()
     assert run_here(*shlex.split(repeat_command(first))[2:]) == 0
     assert ResultsFolder().read_runs()[1].request == first.request
+
+
+def test_throughput_over_repeats() -> None:
+    rows = [
+        run_row(run_id="a", hostname="h", images_per_sec=400.0),
+        run_row(run_id="b", hostname="h", images_per_sec=500.0),
+        run_row(run_id="c", hostname="h", images_per_sec=900.0, batch_size=16),
+    ]
+    table = throughput_summary(pd.DataFrame(rows))
+    columns = ["arch", "batch_size", "n", "images_per_sec_mean", "run_ids"]
+    assert table[columns].to_numpy().tolist() == [
+        ["net", 8, 2, 450.0, "a b"],
+        ["net", 16, 1, 900.0, "c"],
+    ]
+    # the sample's standard deviation, and none of a single run
+    assert table["images_per_sec_std"][0] == pytest.approx(70.7107, rel=1e-5)
+    assert pd.isna(table["images_per_sec_std"][1])

@@ -166,10 +166,14 @@ def test_what_is_no_rate_is_refused(text: str) -> None:
 
 def test_peaks_json_as_other_tools_write_it() -> None:
     # given environment → peak_gbps and peak_gflops by precision
-    content = {"rtx": {"description": "x", "peak_gbps": 1008, "peak_gflops": {"fp32": 82600}}}
+    peaks = {"fp32": 82600, "amp": 165000}
+    content = {"rtx": {"description": "x", "peak_gbps": 1008, "peak_gflops": peaks}}
     roofs = peaks_from_json(content, where="peaks.json")["rtx"]
     assert roofs.bandwidth == {"dram": 1.008e12}
-    assert roofs.compute == {"fp32 matrix": 8.26e13, "fp32 vector": 8.26e13}
+    assert roofs.compute == {
+        "fp32 matrix": 8.26e13, "fp32 vector": 8.26e13,
+        "fp16 matrix": 1.65e14,  # amp's products
+    }  # fmt: skip
     assert roofs.source == "given"
 
 

@@ -176,7 +176,10 @@ def import_metrics(path: Path, results: ResultsFolder, label: str | None = None)
             continue
         versions = {"torch": row["torch_version"]} if row.get("torch_version") else {}
         host = Host(name=row.get("hostname", ""))
-        then = replace(made, time=time, host=host, libraries=versions, backends={})
+        then = replace(
+            made, time=time, host=host, libraries=versions, backends={},
+            command=("ridgeline", "import", str(path)),
+        )  # fmt: skip
         name = run_label(IMPORTED, request.model, request.batch_size, label=request.label)
         with interrupts_later():
             found.runs.append(results.read_run(results.save_run(name, request, result, then)))

@@ -47,7 +47,8 @@ def run_kernels(kernels: pd.DataFrame) -> pd.DataFrame:
         launches=kernels["launches"].fillna(1) if "launches" in kernels else 1,
         flops=kernels[columns].astype(float).sum(axis=1, min_count=1),
     )
-    amounts = [name for name in (*AMOUNTS, *columns) if name in table]
+    named = [name for name in map(str, kernels) if name.endswith(".sum")]  # by the user
+    amounts = [name for name in (*AMOUNTS, *columns, *named) if name in table]
     sums = table.groupby("kernel", sort=False)[amounts].sum(min_count=1)
     for name in ("layer", "phase"):
         if name in table:
