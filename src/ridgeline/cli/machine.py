@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -53,10 +52,6 @@ EXAMPLES = """
   ridgeline machine export my-server --peaks peaks.json
 """
 
-COMPILER = re.compile(r"C by (.+?), \d+-bit vectors")
-LONG_WORDS = re.compile(  # of how a ceiling was measured, the same in many rows; --json has them
-    r"(?<=\bC) by .+?(?=, \d+-bit vectors)|, a thread's share of the described cache [^,]+$"
-)
 LOADS = 15  # of a GPU; the bar of a CPU ends early
 
 app = typer.Typer(
@@ -337,8 +332,7 @@ def _print_passport(passport: Passport, *, as_json: bool) -> None:
     if passport.ceilings or not passport.energy:
         rows = _ceiling_rows(passport)
         print_grid(Grid(header=header, rows=rows, text_columns=2, spare=spare))
-    compilers = [match[1] for c in passport.ceilings if (match := COMPILER.search(c.how))]
-    for compiler in dict.fromkeys(compilers):
+    for compiler in dict.fromkeys(c.compiler for c in passport.ceilings if c.compiler):
         print(f"C is compiled by {compiler}")
     for absent in passport.missing:
         print(f"not measured: {absent.what}: {absent.reason}")
@@ -390,7 +384,7 @@ def _ceiling_rows(passport: Passport) -> Rows:
             format_percent(c.best / rate) if rate else "",
             f"{during.clock_hz / 1e6:.0f} MHz" if during.clock_hz else "",
             f"{during.power_w:.0f} W" if during.power_w else "",
-            ", ".join(during.throttle_reasons), LONG_WORDS.sub("", _describe_method(c)),
+            ", ".join(during.throttle_reasons), _describe_method(c),
         ])  # fmt: skip
     return rows
 
@@ -404,7 +398,7 @@ def _format_rate(ceiling: Ceiling, number: float) -> str:
 def _describe_method(ceiling: Ceiling) -> str:
     """What ran, and for a power level the energy of one unit of its work."""
     if ceiling.energy_j_per_flop:
-        return f"{ceiling.how}: {si(ceiling.energy_j_per_flop, 'J')} per FLOP"
+        return f"{ceiling.brief_how}: {si(ceiling.energy_j_per_flop, 'J')} per FLOP"
     if ceiling.energy_j_per_byte:
-        return f"{ceiling.how}: {si(ceiling.energy_j_per_byte, 'J')} per byte"
-    return ceiling.how
+        return f"{ceiling.brief_how}: {si(ceiling.energy_j_per_byte, 'J')} per byte"
+    return ceiling.brief_how

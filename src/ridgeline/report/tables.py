@@ -408,7 +408,7 @@ def _describe_measurement(machine: Machine, kind: str, name: str, value: float) 
             return {
                 "source": "measured",
                 "clock_hz": c.conditions.clock_hz,
-                "how": c.how,
+                "how": c.brief_how,
                 "sustained": _format_ceiling(kind, name, c.sustained),
                 "spread": c.spread,
                 "conditions": _describe_conditions(c.conditions),
