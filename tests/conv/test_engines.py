@@ -12,7 +12,7 @@ from torch.nn.grad import conv2d_input, conv2d_weight
 
 from ridgeline.conv import engines
 from ridgeline.conv.algorithms import FORWARD, INPUT_GRAD, WEIGHT_GRAD, UnsupportedError, in_layout
-from ridgeline.conv.engines import Operands, import_frontend, make_plans
+from ridgeline.conv.cudnn import Operands, import_frontend, make_plans
 from ridgeline.conv.measuring import Operands as Set
 from ridgeline.conv.measuring import measure_conv, reference
 from ridgeline.records import ConvRequest, ConvShape

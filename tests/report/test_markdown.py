@@ -22,9 +22,9 @@ from tests.report.hand_study import (
 
 from ridgeline.report.figures import Figure
 from ridgeline.report.markdown import report_text, unwrap, write_report_md
-from ridgeline.report.markup import code_block, markdown, markdown_line, markdown_table
 from ridgeline.report.sections import cite, find_speed_ups
 from ridgeline.report.study import Machine, Study
+from ridgeline.report.text import code_block, markdown, markdown_line, markdown_table
 
 markdown_it = pytest.importorskip("markdown_it")
 NASTY = [

@@ -18,7 +18,6 @@ from tests.report.hand_study import (
     step_row,
 )
 
-from ridgeline.report.markup import latex_table
 from ridgeline.report.tables import (
     POINT_COLUMNS,
     SEED_COLUMNS,
@@ -27,7 +26,7 @@ from ridgeline.report.tables import (
     write_points,
     write_tables,
 )
-from ridgeline.report.text import three_digits
+from ridgeline.report.text import latex_table, three_digits
 
 SEED = [
     "label", "env", "arch", "backend", "batch_size", "precision", "elapsed_sec", "images_per_sec",

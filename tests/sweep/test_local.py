@@ -24,9 +24,8 @@ from ridgeline.pipeline.machine import drift_task
 from ridgeline.records import CountRequest
 from ridgeline.store import ResultsFolder
 from ridgeline.sweep.ledger import Holder, Ledger, ShardRecord
-from ridgeline.sweep.run import LocalRun, Sweep, open_sweep
+from ridgeline.sweep.run import LocalRun, Sweep, open_sweep, write_tables
 from ridgeline.sweep.status import read_status
-from ridgeline.sweep.tables import write_tables
 
 COMMAND = [sys.executable, "-m", "tests.sweep.quick_sweep"]
 CASES = 21  # of both stages together: batch 1 of each network is in both

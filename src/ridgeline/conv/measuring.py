@@ -165,7 +165,7 @@ class _Measuring:
 
     def verify_plans(self) -> tuple[str, ...]:
         """Verify every plan of cuDNN's graph interface; why there is none, where there is none."""
-        from ridgeline.conv.engines import import_frontend, make_plans
+        from ridgeline.conv.cudnn import import_frontend, make_plans
 
         sets = [(one.x, one.w, one.gradient) for one in self.sets]
         try:

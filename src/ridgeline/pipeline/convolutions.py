@@ -133,7 +133,7 @@ def find_task(task: FindTask, send: Send = ignore_message) -> Found:
 def _why_no_engines(kind: str) -> str:
     """Why the plans of cuDNN's graph interface cannot be had; empty if they can."""
     from ridgeline.conv.algorithms import UnsupportedError
-    from ridgeline.conv.engines import import_frontend
+    from ridgeline.conv.cudnn import import_frontend
 
     if kind != "cuda":
         return f"plans are cuDNN's, and this is a {kind} device"

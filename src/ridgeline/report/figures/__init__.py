@@ -4,8 +4,7 @@ Here are the kinds of figures and their files; the drawing is in
 
 views.py      a machine with its runs and points; runs of the same settings as one; captions
 steps.py      steps, layers, kernels and memory levels under the roofs
-times.py      throughput against batch, bars of step times
-sweeps.py     time, throughput and energy of a sweep against what was swept
+times.py      throughput against batch, bars of step times, sweeps
 energy.py     work per joule, power, joules against time of a sample
 rooflines.py  the drawer of roofs
 labels.py     marks, and texts that keep clear of each other, of marks and of lines
@@ -28,7 +27,6 @@ from ridgeline.report.convolutions import OF_CONVOLUTIONS, list_drawings
 from ridgeline.report.figures import energy, steps, times
 from ridgeline.report.figures.rooflines import draw_machine
 from ridgeline.report.figures.style import DPI, Drawing, in_style
-from ridgeline.report.figures.sweeps import draw_sweep
 from ridgeline.report.figures.views import MachineView, list_views
 from ridgeline.report.study import Study
 from ridgeline.report.sweeps import read_sweeps
@@ -144,7 +142,7 @@ def _list_figures(study: Study) -> Iterator[tuple[str, str, str, Callable[[], Dr
     yield RUNTIME, "", RUNTIME, partial(times.draw_runtimes, views)
     for sweep in read_sweeps(study):
         name = safe_name(f"{SWEEP}_{sweep.name}", otherwise=SWEEP)
-        yield SWEEP, "", name, partial(draw_sweep, sweep)
+        yield SWEEP, "", name, partial(times.draw_sweep, sweep)
     for kind, name, draw_one in list_drawings(study.convolutions, study.machines):
         yield kind, "", name, draw_one
 
