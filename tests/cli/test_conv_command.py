@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -105,32 +104,6 @@ def test_what_is_stored_is_not_measured_again(capsys: Printed) -> None:
     assert len(stored.runs) == 3
     assert conv_here("--shape", SHAPE, "--algorithm", "gemm", "--again") == 0
     assert "1 passes measured; runs" in capsys.readouterr().err
-
-
-def test_the_files_of_each_algorithm(capsys: Printed) -> None:
-    assert conv_here(*SMALL) == 0
-
-    with Path("results/net.py-make_gemm_layers.csv").open(encoding="utf-8") as file:
-        layers = list(csv.DictReader(file))
-    with Path("results/net.py-make_winograd_overall.csv").open(encoding="utf-8") as file:
-        (whole,) = csv.DictReader(file)
-    assert {row["algorithm"] for row in layers} == {"gemm"}
-    assert (whole["model"], whole["algorithm"]) == ("net.py:make", "winograd")
-    assert "1 of 4" in capsys.readouterr().out  # the layer that winograd cannot do
-
-
-def test_an_algorithm_that_can_do_no_layer_is_left_out_of_whole_networks(capsys: Printed) -> None:
-    Path("net.py").write_text(
-        "from torch import nn\ndef make():\n    return nn.Conv2d(3, 4, 1, stride=2)\n"
-    )
-
-    assert conv_here(*SMALL[:-1], "gemm,fft") == 0
-
-    printed = capsys.readouterr()
-    assert "net.py:make was not run under fft, which can do none of its layers" in printed.err
-    assert [run.request.algorithm for run in ResultsFolder(Path("results")).index().runs] == [
-        "gemm"
-    ]
 
 
 def test_three_passes_of_training(capsys: Printed) -> None:

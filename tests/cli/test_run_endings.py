@@ -213,26 +213,6 @@ def test_stopped_in_the_second_of_three_runs(
         assert len(pd.read_csv(crashes / "results" / "metrics.csv")) == 1
 
 
-def test_interrupted_while_a_run_is_stored(
-    folder: Path, capsys: Printed, monkeypatch: MonkeyPatch
-) -> None:
-    # given an interrupt between the moment that a run is in its folder and the next line of code
-    save_run = ResultsFolder.save_run
-
-    def save_and_interrupt(self: ResultsFolder, *parts: Any, **options: Any) -> str:
-        run_id = save_run(self, *parts, **options)
-        signal.raise_signal(signal.SIGINT)
-        return run_id
-
-    monkeypatch.setattr(ResultsFolder, "save_run", save_and_interrupt)
-    # when two runs are asked for, then the first is kept and told, and the second does not begin
-    assert run_here(*NET_MAKE, *QUICK, "--repeats", "2", "--json", "-q") == 130
-    told = capsys.readouterr()
-    assert without_notes(told.err) == "ridgeline: interrupted; runs kept: 1\n"
-    assert len(json.loads(told.out)["runs"]) == 1
-    assert len(ResultsFolder(folder / "results").read_runs()) == 1
-
-
 @pytest.mark.slow
 def test_killed_commands_lose_nothing(tmp_path: Path) -> None:
     tally = kills.kill_commands(tmp_path, len(kills.MOMENTS), random.Random(0))

@@ -163,16 +163,6 @@ def test_shares_of_layers_are_of_medians_and_disturbed_times_have_a_mark(
     assert [line.strip() for line in out].count(footnote) == 1
 
 
-def test_a_step_that_was_held_up_has_a_mark(results: ResultsFolder, capsys: Printed) -> None:
-    # given nine steps of 1 s and one of 11 s: their median is 1 s, their mean 2 s
-    show(results, stored(results, measured(timing=timing_of(*[1.0] * 9, 11.0))))
-
-    out = capsys.readouterr().out
-    row = next(line for line in out.splitlines() if "fp32 train" in line)
-    assert cells(row)[4] == "1 s*"
-    assert "* mean is more than 1.2 times the median" in out
-
-
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_it_fits_a_narrow_terminal(
     results: ResultsFolder, width: int, monkeypatch: MonkeyPatch, capsys: Printed

@@ -101,20 +101,6 @@ def test_idle_is_a_point_without_work() -> None:
     assert (point.time_s, point.power_w) == pytest.approx((2.5, 100.0))
 
 
-def test_a_load_whose_meter_is_silent_is_missing() -> None:
-    device = Device()
-    loads = Loads(loads=(Load(label="idle"),), synchronize=lambda: None)
-    meters = Meters(available=tuple(replace(one, read=lambda: None)
-                                    for one in device.meters().available))  # fmt: skip
-    sampler = SteppedSampler(device, meters)
-
-    points, missing = measure_loads(
-        loads, meters, sampler=sampler, clock=device.clock, rest=device.spend
-    )
-
-    assert (points, missing) == ([], [Missing(what="idle", reason="the meter did not answer")])
-
-
 def test_by_turns_each_has_half_of_the_time() -> None:
     # given calls of 1 ms and of 4 ms
     done: list[str] = []
@@ -181,11 +167,6 @@ def test_without_a_meter_nothing_is_made_up(here: Path, monkeypatch: pytest.Monk
         measure_energy("cpu", here)
 
     assert error.value.problem == "there is no energy meter for cpu: this machine has none"
-
-
-def test_energy_wants_ceilings_first(here: Path) -> None:
-    with pytest.raises(RidgelineError, match="box has no ceilings of cuda:0 yet"):
-        measure_energy("cuda:0", here)
 
 
 def test_loads_that_give_no_coefficients_are_kept(

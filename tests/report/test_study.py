@@ -18,10 +18,9 @@ import ridgeline
 from ridgeline.machine.cpu import Cpu
 from ridgeline.machine.describe import Description
 from ridgeline.machine.passport import Ceiling, Passports, read_passport
-from ridgeline.records import CountRequest, RunRequest
+from ridgeline.records import RunRequest
 from ridgeline.report.markdown import report_text
 from ridgeline.report.stored import (
-    count_key,
     rename_fused_of_layers,
     uncounted,
 )
@@ -166,11 +165,6 @@ def test_a_count_of_something_else_is_not_taken(
     assert read_study(results).points.empty
 
 
-def test_an_optimizer_does_not_matter_to_inference() -> None:
-    run, count = RunRequest(model="a", optimizer="adam"), CountRequest(model="a", optimizer=None)
-    assert count_key(run, "fp32") == count_key(count, "fp32")
-
-
 def test_without_a_passport_the_datasheet_stands_in(results: ResultsFolder) -> None:
     store_count(results)
     (results.path / "machines" / "nvidia-h200.json").unlink()
@@ -212,12 +206,6 @@ def test_a_run_that_failed_is_told_with_its_reason(results: ResultsFolder) -> No
     assert told in read_study(results).problems
     assert told in read_study(results, run_ids=[run.run_id]).problems
     assert told not in read_study(results, run_ids=[]).problems
-
-
-def test_peaks_of_a_machine_that_is_not_here_are_told(results: ResultsFolder) -> None:
-    given = user_roofs("laptop", "", compute={"fp32": 1e12}, dram_bytes_per_s=None)
-    told = "the peaks of 'laptop' were not used: the machines here are nvidia-h200"
-    assert told in read_study(results, user_roofs={"laptop": given}).problems
 
 
 def test_a_step_of_several_batches_has_its_optimizer_once(results: ResultsFolder) -> None:

@@ -186,17 +186,3 @@ def test_a_figure_for_each_sweep(tmp_path: Path) -> None:
 
     assert figure.path.name == "sweep_study.svg"
     assert figure.caption == "3 of 6 cases have a result."
-
-
-@pytest.mark.parametrize(
-    "damage", ["", "stage,case_id\n", "\x00\xff", "stage,case_id,model\nfull\nfull,c0,a,b,c\n"]
-)
-def test_a_damaged_plan_is_no_sweep(damage: str, tmp_path: Path) -> None:
-    study = make_sweep(tmp_path)
-    folder = tmp_path / "sweeps" / "study"
-    (folder / "cases.csv").write_text(damage, encoding="latin-1")
-    (folder / "shards" / "s1.json").write_text("[1")
-    for name in ("c1", "c2"):
-        (folder / "finished" / f"{name}.json").write_text("null")
-
-    assert [len(sweep.cases) for sweep in read_sweeps(study)] in ([], [1])

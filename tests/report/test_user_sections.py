@@ -37,17 +37,6 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_words_stay_in_their_place(path: Path) -> None:
-    fill(path, "analysis", "I think so.")
-
-    assert write_with_own_sections(path, SECOND) == ""
-
-    text = path.read_text(encoding="utf-8")
-    assert "text 2" in text
-    assert "<!-- yours: analysis -->\nI think so.\n<!-- /yours -->" in text
-    assert [p.name for p in path.parent.iterdir()] == ["report.md"]
-
-
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_words_survive_two_regenerations(words: str) -> None:
     with TemporaryDirectory() as folder:

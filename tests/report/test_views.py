@@ -149,29 +149,6 @@ def test_a_row_of_metrics_begins_with_the_usual_columns(results: ResultsFolder) 
     }
 
 
-def test_the_further_columns_of_metrics(results: ResultsFolder) -> None:
-    run = write(results)
-
-    row = metrics([run]).loc[0]
-
-    assert row.drop(METRICS).dropna().to_dict() == {
-        "run_id": run.run_id, "repeat": 1, "mode": "train", "asked_precision": "amp",
-        "input_size": "224", "optimizer": "sgd", "config": "", "seed": 0,
-        "algorithm": "default", "workers": 0, "pin_memory": False, "augment": True,
-        "step_median_s": 0.04, "step_mean_s": 0.05, "step_std_s": 0.002, "step_min_s": 0.03,
-        "step_max_s": 0.06, "step_interval_low_s": 0.035, "step_interval_high_s": 0.045,
-        "forward_s": 0.01, "backward_s": 0.02, "busy_fraction": 0.5, "kernel_time_s": 0.02,
-        "energy_meter": "a counter", "energy_j_per_step": 24.0, "energy_j_per_sample": 0.375,
-        "mean_power_w": 600.0, "idle_power_w": 100.0, "peak_memory_bytes": 1000,
-        "reserved_memory_bytes": 2000, "user_time_s": 1.0, "system_time_s": 0.5,
-        "peak_rss_bytes": 3000, "minor_faults": 4, "major_faults": 5, "voluntary_switches": 6,
-        "involuntary_switches": 7, "clock_hz": 1.98e9, "memory_clock_hz": 3.2e9,
-        "temperature_c": 50.0, "throttle_reasons": "power cap;heat", "warnings": 2,
-        "environment": "",
-        "disturbed": "some steps were held up: their mean is 1.25 times their median",
-    }  # fmt: skip
-
-
 def test_steps_that_vary_much_are_marked(results: ResultsFolder) -> None:
     # given steps whose middle 80 % span more than half of their median, and no outliers
     step = {"median": 0.04, "mean": 0.041, "min": 0.03, "max": 0.06, "spread": 0.6}
@@ -241,25 +218,6 @@ def test_layers_of_a_model_have_their_own_input_sizes(results: ResultsFolder) ->
     assert table["mean_ms"].tolist() == [2.0, 0.5, 1.0]
     assert table["percentage"].tolist() == [75.0, 12.5, 12.5]  # of medians, whatever was stored
     assert set(table["network_input_size"]) == {"224"}
-
-
-def test_a_file_per_model_and_layers_where_they_were_timed(results: ResultsFolder) -> None:
-    write(results, TABLE)
-    write(results, batch_size=64)
-    write(results, model="timm:vit/tiny")
-
-    written, problems = write_views(results)
-
-    assert problems == []
-    assert [path.name for path in written] == [
-        "metrics.csv", "resnet50_overall.csv", "resnet50_layers.csv", "timm-vit-tiny_overall.csv",
-    ]  # fmt: skip
-    assert pd.read_csv(written[0])["batch_size"].tolist() == [32, 64, 32]
-    assert pd.read_csv(written[1])["batch_size"].tolist() == [32, 64]
-    text = written[2].read_text().splitlines()
-    assert text[0].split(",")[: len(LAYERS)] == LAYERS
-    assert text[1].startswith("resnet50,default,224x224,conv,3,64,7x7,2x2,3x3,2.0,0.1,75.0,")
-    assert len(text) == 4
 
 
 @pytest.mark.parametrize(

@@ -90,15 +90,6 @@ def test_a_power_cap_is_a_ceiling_of_time() -> None:
     assert HAND.cap_flops_per_s(10.0) == inf
 
 
-def test_a_cap_below_constant_power_is_no_ceiling() -> None:
-    denied = replace(HAND, power_cap_w=50.0)
-    assert denied.attainable_flops_per_s(10.0) == 1e14
-    (step,) = energies([step_row()], power_cap_w=1.0).to_dict("records")
-    assert step["energy_floor_j"] == pytest.approx(0.17)
-    free = replace(HAND, j_per_flop=0.0, j_per_byte=0.0, power_cap_w=250.0)
-    assert (free.attainable_flops_per_s(10.0), free.energy_balance) == (1e14, inf)
-
-
 POSITIVE = st.floats(1e-2, 1e2)
 
 
