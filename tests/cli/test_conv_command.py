@@ -10,8 +10,9 @@ import pytest
 from tests.cli.analyzed_here import Printed, command, store_passport
 
 import ridgeline
-from ridgeline.cli.conv import ABOUT, parse_shape, parse_sizes
+from ridgeline.cli.conv import ABOUT, parse_sizes
 from ridgeline.conv import measuring
+from ridgeline.pipeline.convolutions import make_shape
 from ridgeline.records import ConvShape
 from ridgeline.settings import ALGORITHMS
 from ridgeline.store import ResultsFolder
@@ -144,7 +145,7 @@ def test_an_interrupt_keeps_what_is_done(capsys: Printed, monkeypatch: pytest.Mo
         ((), "no model and no shape was named"),
         (("net.py:flat", "--input-size", "3x8x8"), "net.flat has no 2-D convolution"),
         (("net.py:make", "--input-size", "3"), "net.make cannot be traced without computing"),
-        (("--shape", "1,2,3"), "--shape '1,2,3' is not valid"),
+        (("--shape", "1,2,3"), "the shape '1,2,3' is not valid"),
         (("--shape", "1,3,8,8,4,3,3,1,0,1,2"), "2 groups do not divide 3 and 4 channels"),
         (("--shape", "1,3,2,2,4,5,5"), "the window of 1x3x2x2 to 4, 5x5 is larger than its padded"),
         (("--shape", SHAPE, "--algorithm", "winogard"), "unknown algorithm 'winogard'"),
@@ -188,8 +189,8 @@ def test_no_gpu_is_an_error() -> None:
 
 
 def test_options_are_parsed() -> None:
-    assert parse_shape(SHAPE) == ConvShape(n=1, c=4, h=8, w=8, k=4, r=3, s=3, stride=(1, 1),
-                                           padding=(1, 1))  # fmt: skip
+    known = ConvShape(n=1, c=4, h=8, w=8, k=4, r=3, s=3, stride=(1, 1), padding=(1, 1))
+    assert make_shape(SHAPE.split(",")) == known
     assert parse_sizes("64,3x8x9") == ((64,), (3, 8, 9))
     assert parse_sizes("64:128:32") == ((64,), (96,), (128,))
     assert parse_sizes(None) == (None,)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -153,6 +154,27 @@ def test_the_files_of_a_study(tmp_path: Path) -> None:
     assert found[0].title == (
         "a GPU: training steps (roofs as measured at 1.98 GHz; datasheet dashed and in brackets)"
     )
+
+
+@pytest.mark.parametrize(
+    ("clocks_hz", "told"),
+    [
+        ({"fp32 vector": 1.98e9, "dram": 1.98e9, "fp64 vector": 2.1e9}, " at 1.98 GHz"),
+        ({"fp32 vector": 1.98e9, "dram": 1.74e9}, " at 1.74 GHz to 1.98 GHz"),
+        ({"fp64 vector": 2.1e9}, ""),
+    ],
+    ids=["one", "several", "not of those that are drawn"],
+)
+def test_the_clock_in_a_title_is_that_of_the_ceilings_drawn(
+    clocks_hz: dict[str, float], told: str
+) -> None:
+    # given fp64 products at 2.1 GHz, which no step uses
+    roofs = replace(GPU, clock_hz=2.1e9, clocks_hz=clocks_hz)
+    one = list_views(study([run("a")], [point("a")], [Machine(roofs=roofs)]))[0]
+
+    drawing = drawn(steps.draw_steps, one)
+
+    assert drawing.title == f"a GPU: training steps (roofs as measured{told})"
 
 
 def test_pictures_can_be_read_and_made_again(tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ridgeline.pipeline.convolutions import ConvStudy
-    from ridgeline.records import ConvShape
     from ridgeline.report.convolutions import Convolutions
 
 EXAMPLES = """
@@ -110,13 +109,13 @@ def conv(
             hint="for example: ridgeline conv resnet18, or --shape 1,64,56,56,64,3,3,1,1",
         )
     from ridgeline.pipeline.cases import Executor
-    from ridgeline.pipeline.convolutions import ConvSelection, ConvStudy
+    from ridgeline.pipeline.convolutions import ConvSelection, ConvStudy, make_shape
     from ridgeline.store import ResultsFolder
 
     (settings,) = step.settings(precision)
     selection = ConvSelection(
         models=tuple(dict.fromkeys(models or ())),
-        shapes=tuple(parse_shape(text) for text in shape or ()),
+        shapes=tuple(make_shape(text.split(",")) for text in shape or ()),
         batch_sizes=parse_batch_sizes(batch_size) or (1,),
         input_sizes=parse_sizes(input_size),
         algorithms=parse_algorithms(algorithm),
@@ -167,19 +166,6 @@ def _measure(study: ConvStudy, output: Output) -> None:
 
 
 # ---------------------------------------------------------------- options
-
-
-def parse_shape(text: str) -> ConvShape:
-    """`1,64,56,56,64,3,3,1,1` as a shape; stride, padding, dilation and groups may be left out."""
-    from ridgeline.pipeline.convolutions import SHAPE_FORM, shape_from_numbers
-
-    try:
-        return shape_from_numbers([int(part) for part in text.split(",")])
-    except (ValueError, RidgelineError):
-        raise RidgelineError(
-            f"--shape {text!r} is not valid",
-            hint=f"give {SHAPE_FORM} as whole numbers: 1,64,56,56,64,3,3,1,1",
-        ) from None
 
 
 def parse_sizes(text: str | None) -> tuple[tuple[int, ...] | None, ...]:

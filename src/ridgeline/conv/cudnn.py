@@ -58,7 +58,6 @@ CROSS_CORRELATION = 1  # cudnnConvolutionMode_t
 DEFAULT_MATH, TENSOR_OP_MATH, FMA_MATH = 0, 1, 3  # cudnnMathType_t
 NOT_SUPPORTED_8, NOT_SUPPORTED_9 = 9, range(3000, 4000)
 ALGORITHMS_OF_V7 = 8  # that the heuristic may rank
-LONGEST_MESSAGE = 512
 GRAPH_TYPES = {torch.float32: "FLOAT", torch.float16: "HALF", torch.bfloat16: "BFLOAT16"}
 HEURISTICS = ("A", "B", "FALLBACK")
 

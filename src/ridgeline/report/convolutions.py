@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.records import RANKED, AlgorithmResult, ConvLayer
 from ridgeline.report.stored import Machines
-from ridgeline.report.text import counted, no_rows, plain, records, times
+from ridgeline.report.text import counted, no_rows, plain, records, safe_name, times
 from ridgeline.roofline.floors import add_floors, flops_column
 from ridgeline.store import MeasuredRun, StoredConv, StoredConvNetwork
 from ridgeline.units import format_percent, format_time
@@ -391,17 +391,21 @@ def list_drawings(found: Convolutions, machines: Sequence[Any]) -> Iterator[tupl
     losses = found.of_networks
     for model in found.networks["model"].unique() if len(found.networks) else ():
         rows = found.networks[found.networks["model"].eq(model)]
-        yield "algorithms", f"conv_{_file_name(model)}_times", partial(draw_times, rows, model)
+        yield (
+            "algorithms",
+            f"conv_{safe_name(model, otherwise='model')}_times",
+            partial(draw_times, rows, model),
+        )
     for model in losses["model"].unique() if len(losses) else ():
         rows = losses[losses["model"].eq(model) & losses["chosen"].eq("default")]
-        yield "losses", f"conv_{_file_name(model)}_losses", partial(draw_losses, rows, model)
+        yield (
+            "losses",
+            f"conv_{safe_name(model, otherwise='model')}_losses",
+            partial(draw_losses, rows, model),
+        )
     if len(losses):
         worst = max(records(losses), key=lambda row: float(row["lost_s"]))
         yield "executed-flops", "conv_roofline", partial(draw_executed, found, worst, machines)
-
-
-def _file_name(model: str) -> str:
-    return "".join(c if c.isalnum() or c in "._-" else "-" for c in model)
 
 
 def draw_times(rows: pd.DataFrame, model: str) -> Any:

@@ -49,7 +49,7 @@ from ridgeline.report.text import (
     plain,
     records,
 )
-from ridgeline.report.views import environment_text, versions_text
+from ridgeline.report.views import SPLIT, environment_text, versions_text
 from ridgeline.roofline.causes import CAUSES
 from ridgeline.roofline.roofs import LEVELS, work_unit
 
@@ -64,7 +64,6 @@ LOW_EFFICIENCY = 0.5
 FINE = ("done", "cached")  # stages of which nothing need be said
 CASE = (text("run"), text("env", "machine"), text("configuration"))
 MATRIX = ("machine", "model", "mode", "precision", "settings", "batch sizes", "runs")
-SPLIT = ("data", "copy", "forward", "backward", "optimizer")
 CONDITIONS = (
     quantity("energy_j_per_step", "energy (J/step)"),
     quantity("energy_j_per_sample", "energy (J/sample)"),
