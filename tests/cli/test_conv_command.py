@@ -10,7 +10,8 @@ import pytest
 from tests.cli.analyzed_here import Printed, command, store_passport
 
 import ridgeline
-from ridgeline.cli.conv import ABOUT, parse_sizes
+from ridgeline.cli.conv import ABOUT
+from ridgeline.cli.options import parse_sizes
 from ridgeline.conv import measuring
 from ridgeline.pipeline.convolutions import make_shape
 from ridgeline.records import ConvShape

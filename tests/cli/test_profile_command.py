@@ -124,8 +124,8 @@ def test_a_profile_in_the_terminal(h200: Path, capsys: Printed) -> None:
     ]  # fmt: skip
     # and the gap, and how far the counters can be trusted
     for words in (
-        "resnet50, batch 32, amp: kernels take 6.94 ms (631 launches) of a step of 20.0 ms; the other"
-        " 13.1 ms (65.3 %) is launch overhead and waiting for the host",
+        "resnet50, batch 32, amp: kernels take 6.94 ms (631 launches) of a step of 20.0 ms; the"
+        " other 13.1 ms (65.3 %) is launch overhead and waiting for the host",
         "self-test: a copy counted 1.00 and a product counted 1.00 of the truth; 100.0 % of the",
     ):
         assert words in streams.out

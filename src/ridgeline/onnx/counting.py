@@ -13,7 +13,7 @@ from ridgeline.count.cost_records import FusedBytes, Memory, ModuleCall, OpCost
 from ridgeline.count.fused import fused_step
 from ridgeline.count.result import CountResult
 from ridgeline.count.settings import CAUSAL
-from ridgeline.errors import RidgelineError
+from ridgeline.errors import MissingSizeError, RidgelineError
 from ridgeline.onnx.control import RUNNERS
 from ridgeline.onnx.dims import bind_dims, check_sizes, quote_name, real_inputs
 from ridgeline.onnx.graph import Walk, walk_model
@@ -116,7 +116,8 @@ def _check_unmatched(walk: Walk) -> None:
     strange = [name for name in walk.bound.numbers if name not in names]
     if strange:
         known = ", ".join(map(plain_line, walk.bound.sizes)) or "none"
-        raise RidgelineError(
+        raise MissingSizeError(
+            strange[0],
             f"no dimension, loop or node is called {', '.join(map(quote_name, strange))}",
             hint=f"the open dimensions of this file: {known}",
         )
@@ -198,9 +199,10 @@ def _modules(
         call = row.call
         if row.path in modules:
             modules[row.path].calls += row.repeats
-            continue
-        moving = _shapes(t for t in call.inputs if not t.is_weight)
-        modules[row.path] = ModuleCall(call.op_type, row.repeats, moving, _shapes(call.outputs))
+        else:
+            moving = _shapes(t for t in call.inputs if not t.is_weight)
+            modules[row.path] = ModuleCall(call.op_type, row.repeats, moving, _shapes(call.outputs))
+        modules[row.path].output_bytes += row.repeats * sum(t.nbytes for t in call.outputs)
     return modules
 
 

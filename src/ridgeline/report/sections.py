@@ -49,7 +49,7 @@ from ridgeline.report.text import (
     plain,
     records,
 )
-from ridgeline.report.views import SPLIT, environment_text, versions_text
+from ridgeline.report.views import SPLIT, environment_text, throughput_summary, versions_text
 from ridgeline.roofline.causes import CAUSES
 from ridgeline.roofline.roofs import LEVELS, work_unit
 
@@ -200,6 +200,7 @@ def measurement_values(study: Study) -> dict[str, Any]:
     ]
     return {
         "runs": table(runs, compact(SHOWN["runs"])),
+        "throughput": _repeated(study),
         "split": table(
             split,
             [*CASE, quantity("step_median_s", "step (ms)", MS),
@@ -209,6 +210,12 @@ def measurement_values(study: Study) -> dict[str, Any]:
         "conditions": table(known, [*CASE, *CONDITIONS]),
         "warnings": warnings,  # without the advice that follows each
     }  # fmt: skip
+
+
+def _repeated(study: Study) -> Markdown:
+    """Means over repeats, where something was repeated."""
+    summary = throughput_summary(study.runs)
+    return table(summary if summary["n"].gt(1).any() else summary.head(0), SHOWN["throughput"])
 
 
 def sweep_values(study: Study) -> dict[str, Any]:

@@ -262,9 +262,11 @@ class Machines:
         for passport in self._passports:
             if _is_of(passport, device, name, run):
                 return _machine(passport, device, threads_of(run))
-        sheet = datasheet_for(name) if device != "cpu" and name else None
+        sheet = datasheet_for(name) if name else None
         unnamed = UNNAMED if isinstance(run.request, CaptureRequest) else device
         env = safe_name((name or unnamed).lower(), otherwise="unknown")
+        if device == "cpu" and sheet is not None:  # a chip with a GPU, whose datasheet that is
+            env, sheet = f"{env}-cpu", None
         if sheet is not None:
             entries = list(sheet.ceilings(device))
             roofs = datasheet_roofs(entries, env=env, device=device, device_name=name)

@@ -1,6 +1,7 @@
 """The tables of a study: as CSV with every column in SI units, as Markdown and LaTeX for people.
 
 runs              a row per completed run
+throughput        a row per configuration: mean and standard deviation over its runs
 complexity        a row per counted configuration: what it must do
 roofline_points   a row per step and phase: where it stands under its roofs
 layers            a row per layer (for people, the longest ten of each run)
@@ -35,6 +36,7 @@ from ridgeline.report.text import (
     plain,
     three_digits,
 )
+from ridgeline.report.views import throughput_summary
 from ridgeline.roofline.roofs import LEVELS, flat_unit
 from ridgeline.settings import WORK_SETTINGS
 from ridgeline.store import IN_RESULTS, atomic_write_text
@@ -119,6 +121,15 @@ SHOWN: dict[str, tuple[Column, ...]] = {
         quantity("energy_j_per_sample", "energy (J/sample)"),
         quantity("peak_memory_bytes", "memory (GB)", GIGA), text("warnings"),
     ),
+    "throughput": (
+        text("env", "machine"), text("arch", "model"), text("mode"), text("precision"),
+        text("batch_size", "batch"), text("input_size", "input"), text("label"), text("settings"),
+        text("n", "runs"),
+        quantity("samples_per_s_mean", "samples/s, mean"),
+        quantity("samples_per_s_std", "standard deviation"),
+        quantity("step_median_s_mean", "step (ms), mean", MS),
+        quantity("step_median_s_std", "standard deviation", MS),
+    ),
     "complexity": (
         text("model"), text("mode"), text("precision"), text("batch_size", "batch"),
         text("settings"), quantity("params", "parameters (M)", MEGA),
@@ -174,6 +185,7 @@ SHOWN: dict[str, tuple[Column, ...]] = {
 }  # fmt: skip
 CAPTIONS = {
     "runs": "Completed runs; samples/s with its 95 % interval, both of the median step",
+    "throughput": "Configurations over their runs; samples/s and step are of the median step",
     "complexity": "What a step must do, counted",
     "roofline_points": "Steps and phases under their roofs",
     "layers": f"The {LONGEST} longest layers of each run",
@@ -190,6 +202,7 @@ def tables(study: Study) -> dict[str, pd.DataFrame]:
     points = points_table(study)
     return {
         "runs": name_runs(study, study.runs),
+        "throughput": throughput_summary(study.runs),
         "complexity": complexity_table(study),
         "roofline_points": points[points["grain"].isin(["step", "capture", "phase"])],
         "layers": points[points["grain"].eq("layer")],

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.errors import RidgelineError
+from ridgeline.errors import MissingSizeError, RidgelineError
 from ridgeline.records import MODES, WorkloadSpec
 from ridgeline.workloads.offline import error_chain, refuse_downloads
 
@@ -132,7 +132,8 @@ def check_image_options(spec: WorkloadSpec, source: str) -> None:
 def refuse_input_size(spec: WorkloadSpec) -> None:
     """Refuse `--input-size` where there are no images."""
     if spec.input_size is not None:
-        raise RidgelineError(
+        raise MissingSizeError(
+            "input_size",
             f"{spec.model} has no input size",
             hint="it takes tokens: choose their number with --seq-len",
         )
@@ -141,7 +142,8 @@ def refuse_input_size(spec: WorkloadSpec) -> None:
 def refuse_seq_len(spec: WorkloadSpec) -> None:
     """Refuse `--seq-len` where there are no tokens."""
     if spec.seq_len is not None:
-        raise RidgelineError(
+        raise MissingSizeError(
+            "seq_len",
             f"{spec.model} has no sequence length",
             hint="choose the size of its input with --input-size",
         )

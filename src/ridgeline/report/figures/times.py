@@ -90,11 +90,17 @@ def draw_throughput(view: MachineView) -> Drawing | None:
 def rates_by_batch(runs: pd.DataFrame) -> pd.DataFrame:
     """A row per configuration: samples per second with the ends of its error bar.
 
-    The middle is the repeat with the median time. The bar spans the 95 % intervals of all.
+    The middle is the repeat with the median time. The bar spans the 95 % intervals of all; a run
+    without one, as an imported one, is its rate alone.
     """
     table = runs[runs["samples_per_s"].gt(0)]
+    rate = table["samples_per_s"]
+    table = table.assign(
+        slowest=table["samples_per_s_low"].fillna(rate),
+        fastest=table["samples_per_s_high"].fillna(rate),
+    )
     same = table.groupby("configuration", sort=False)
-    ends = same.agg(low=("samples_per_s_low", "min"), high=("samples_per_s_high", "max"))
+    ends = same.agg(low=("slowest", "min"), high=("fastest", "max"))
     chosen = table[table["is_chosen"]].rename(columns={"samples_per_s": "rate"})
     columns = ["configuration", "model", "precision", "batch_size", "variant", "mode", "rate"]
     rates = chosen[columns].merge(ends, on="configuration")
@@ -154,8 +160,13 @@ def collect_times(views: Sequence[MachineView]) -> pd.DataFrame:
     for view in views:
         if not len(view.runs):
             continue
-        same = view.runs.groupby("configuration", sort=False)
-        ends = same.agg(low=("step_interval_low_s", "min"), high=("step_interval_high_s", "max"))
+        step_s = view.runs["step_median_s"]
+        runs = view.runs.assign(
+            shortest=view.runs["step_interval_low_s"].fillna(step_s),
+            longest=view.runs["step_interval_high_s"].fillna(step_s),
+        )
+        same = runs.groupby("configuration", sort=False)
+        ends = same.agg(low=("shortest", "min"), high=("longest", "max"))
         chosen = view.runs[view.runs["is_chosen"]].merge(ends, on="configuration")
         tables.append(chosen.assign(
             machine=view.name, device=view.device, time_s=chosen["step_median_s"],
