@@ -81,11 +81,3 @@ def test_errors_of_models_are_json_and_keep_what_was_counted(
     assert (error["model"], error["problem"]) == ("resnet5", "unknown model 'resnet5'")
     assert error["hint"].startswith("did you mean resnet50")
     assert streams.err == f"ridgeline: {error['problem']}\n  hint: {error['hint']}\n"
-
-
-def test_list_takes_a_pattern(capsys: Printed) -> None:
-    assert ridgeline("--list", "resnet*_cifar") == 0
-    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert names == ["resnet18_cifar", "resnet34_cifar"]
-    assert ridgeline("--list", "no*such*net", "--json") == 2
-    assert capsys.readouterr().out == "[]\n"

@@ -53,13 +53,6 @@ def test_loads_of_a_file_are_fitted_and_shown(tmp_path: Path, capsys: Printed) -
     assert len(model["points"]) == 25
 
 
-def test_describe_as_markdown_and_json(capsys: Printed) -> None:
-    assert ridgeline("describe") == 0
-    assert "## Processor" in capsys.readouterr().out
-    assert ridgeline("describe", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["cpu"]
-
-
 def test_a_whole_measurement_of_this_cpu(tmp_path: Path, capsys: Printed) -> None:
     code = ridgeline("measure", "--device", "cpu", "--quick", "--results", str(tmp_path), "--json")
     assert code == 0

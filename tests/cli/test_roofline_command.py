@@ -90,18 +90,6 @@ def test_the_report_is_written_again(stored: str, capsys: Printed) -> None:
     assert made["tables"]
 
 
-@pytest.mark.parametrize("options", [(), ("-q",)], ids=["", "quiet"])
-def test_a_damaged_run_is_passed_over_and_named(
-    stored: str, options: tuple[str, ...], capsys: Printed
-) -> None:
-    first = sorted((RESULTS / "runs").glob("*-mine-*"))
-    (first[0] / "run.json").write_text("{")
-    assert command("report", "--no-figures", *options) == 0
-    streams = capsys.readouterr()
-    assert first[0].name in streams.err
-    assert streams.out == "results/report.html\n"
-
-
 def test_a_capture_under_user_roofs(tmp_path: Path, capsys: Printed) -> None:
     # given a capture that was imported with a label, beside another one
     results = ResultsFolder(tmp_path / "results")
@@ -128,36 +116,3 @@ def test_a_capture_under_user_roofs(tmp_path: Path, capsys: Printed) -> None:
     points = json.loads(capsys.readouterr().out)["points"]
     assert {point["label"] for point in points} == {label}
     assert {point["grain"] for point in points} == {"capture", "kernel"}
-
-
-def test_a_summary_needs_no_picture(tmp_path: Path, capsys: Printed) -> None:
-    # given captures of two machines with one label, under roofs of their own
-    results = ResultsFolder(tmp_path / "results")
-    store_capture(results, "two", {"command": "import", "files": ["a.csv"]})
-    store_capture(
-        results,
-        "two",
-        {"command": "import", "files": ["b.csv"]},
-        device_name="NVIDIA A100-SXM4-80GB",
-    )
-    picture, summary = tmp_path / "two.png", tmp_path / "two.csv"
-    arguments = ("roofline", "--results", str(results.path), "--label", "two",
-                 "--out", str(picture), "--summary", str(summary))  # fmt: skip
-    # when one picture is asked for
-    assert command(*arguments) == 2
-    # then it cannot be drawn, and the summary is there all the same
-    said = capsys.readouterr().err
-    assert f"wrote {summary}\n" in said
-    assert "`ridgeline roofline nvidia-h200 …`" in said
-    assert pd.read_csv(summary)["label"].tolist() == ["two (a.csv)", "two (b.csv)"]
-    assert not picture.exists()
-    # and what the hint says works: a machine can be named
-    assert command(*arguments, "nvidia-h200") == 0
-    assert pd.read_csv(summary)["label"].tolist() == ["two (a.csv)"]
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    capsys.readouterr()
-    # and so can a capture by the name that it has in the tables
-    assert command("roofline", "two (b.csv)", "--results", str(results.path), "--no-figures",
-                   "--json") == 0  # fmt: skip
-    points = json.loads(capsys.readouterr().out)["points"]
-    assert {point["model"] for point in points} == {"two (b.csv)"}

@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -277,19 +276,6 @@ def test_a_full_disk_keeps_what_was_stored(
     assert kills.hash_of(runs[0].path) == before
     assert all(kills.is_whole(ResultsFolder(), run.path) for run in runs)
     assert (folder / "results" / "metrics.csv").read_text().startswith(metrics)
-
-
-def test_what_was_measured_is_said_before_it_is_stored(
-    folder: Path, capsys: Printed, monkeypatch: MonkeyPatch
-) -> None:
-    full_after(0, monkeypatch)
-    assert run_here(*NET_MAKE, *QUICK) == 2
-    assert re.fullmatch(
-        r"MEASURED_SEC=\S+ IMGS_PER_SEC=\S+ BATCH=2 ARCH=net.py:make BACKEND=\w+\n",
-        capsys.readouterr().out,
-    )
-    assert run_here(*NET_MAKE, *QUICK, "--json") == 2
-    assert json.loads(capsys.readouterr().out) == {"schema": 1, "runs": []}
 
 
 def test_a_folder_that_takes_nothing_is_refused_before_anything_is_measured(

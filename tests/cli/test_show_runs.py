@@ -120,26 +120,6 @@ def test_how_far_an_interval_reaches(
     assert cells(row)[5] == shown
 
 
-def test_where_the_joules_are_from_is_said_once_or_for_each_run(
-    results: ResultsFolder, capsys: Printed
-) -> None:
-    def energy_lines(*runs: Run) -> list[str]:
-        show(results, *runs)
-        out = capsys.readouterr().out
-        return [line for line in out.splitlines() if "energy: " in line]
-
-    board = stored(results, measured(energy=ENERGY))
-    none = stored(results, measured(energy_reasons=("no counters", "no sensor")), "other")
-    not_asked = stored(results, measured(), "third")
-
-    assert energy_lines(board, board) == ["energy: energy counter, the whole board"]
-    assert energy_lines(board, none, not_asked) == [
-        "net.py:make, batch 2, fp32: energy: energy counter, the whole board",
-        "other, batch 2, fp32: energy: not measured: no counters; no sensor",
-        "third, batch 2, fp32: energy: not measured: it was not asked for",
-    ]
-
-
 def test_shares_of_layers_are_of_medians_and_disturbed_times_have_a_mark(
     results: ResultsFolder, capsys: Printed
 ) -> None:

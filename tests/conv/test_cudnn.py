@@ -89,17 +89,6 @@ def test_what_the_library_is_told_of_a_convolution() -> None:
     assert numbers(library, "cudnnSetConvolutionMathType") == [(3,)]  # no tensor cores
 
 
-def test_the_layout_of_channels_last() -> None:
-    strides = packed_strides(SHAPE.input_shape, is_nhwc=True)
-    described(library := FakeLibrary(), x_strides=strides)
-
-    assert numbers(library, "cudnnSetTensor4dDescriptorEx") == [
-        (0, 2, 8, 16, 12, 1536, 1, 96, 8),
-        (0, 2, 6, 14, 6, 504, 1, 36, 6),
-    ]
-    assert numbers(library, "cudnnSetFilter4dDescriptor") == [(0, 1, 6, 4, 3, 5)]
-
-
 @pytest.mark.parametrize(
     ("dtype", "uses_tf32", "data_type", "math_type"),
     [

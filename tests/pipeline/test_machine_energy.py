@@ -87,20 +87,6 @@ def test_coefficients_of_a_processor_by_its_rapl_counter(tmp_path: Path) -> None
     assert model.r_squared_power > 0.99
 
 
-def test_idle_is_a_point_without_work() -> None:
-    device = Device()
-    loads = Loads(loads=(Load(label="idle"),), synchronize=lambda: None)
-    meters = device.meters()
-    sampler = SteppedSampler(device, meters)
-
-    (point,), _ = measure_loads(
-        loads, meters, sampler=sampler, clock=device.clock, rest=device.spend
-    )
-
-    assert (point.label, point.flops, point.temperature_c) == ("idle", {}, 50.0)
-    assert (point.time_s, point.power_w) == pytest.approx((2.5, 100.0))
-
-
 def test_by_turns_each_has_half_of_the_time() -> None:
     # given calls of 1 ms and of 4 ms
     done: list[str] = []

@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.report.profiled import folder, store_capture
+from tests.report.profiled import store_capture
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records import ProfileSummary
 from ridgeline.report.executed import Executed, describe_times
 from ridgeline.report.figures import write_figure
-from ridgeline.report.markdown import report_text
-from ridgeline.report.page import describe_machine
 from ridgeline.report.stored import names_of
 from ridgeline.report.study import read_study
 from ridgeline.roofline.roofs import BITS, user_roofs
@@ -77,15 +75,3 @@ def test_a_file_holds_the_figure_of_one_machine(tmp_path: Path) -> None:
         "  hint: choose one machine: `ridgeline roofline nvidia-h200 …` or"
         " `ridgeline roofline unnamed-device …`; or name a folder with --out DIR"
     )
-
-
-def test_an_imported_device_has_no_number(tmp_path: Path) -> None:
-    # given a capture of a device that was neither measured nor used here
-    results = ResultsFolder(tmp_path)
-    store_capture(results)
-    study = read_study(results)
-    # then its number is not told, which nobody knows; of a run's device it is
-    assert "| nvidia-h200 | NVIDIA H200 |  |" in report_text(study, folder=tmp_path)
-    assert [describe_machine(study, machine)["device"] for machine in study.machines] == [""]
-    here = read_study(folder(tmp_path / "here"))
-    assert [describe_machine(here, machine)["device"] for machine in here.machines] == ["cuda:0"]

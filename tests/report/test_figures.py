@@ -397,29 +397,6 @@ def test_titles_and_captions(draw: Any, shown: Study, text: str) -> None:
     assert text in f"{drawing.title}\n{drawing.caption}"
 
 
-def test_runtimes_are_named_by_what_differs_on_any_machine() -> None:
-    both = [Machine(roofs=GPU), Machine(roofs=CPU)]
-    runs = [
-        run("a", time_s=0.03, threads=8),
-        run("b", time_s=0.01, threads=8, compile="max-autotune"),
-        run("c", roofs=CPU, time_s=0.9, threads=64, compile="max-autotune"),
-        run("d", roofs=CPU, time_s=0.5, threads=64, compile="default"),
-    ]
-    table = times.collect_times(list_views(study(runs, [], both)))
-
-    assert table[["group", "name", "machine"]].to_numpy().tolist() == [
-        [0, "net, fp32, 8, compile max-autotune", "gpu"],
-        [0, "net, fp32, 8, compile max-autotune", "cpu"],
-        [1, "net, fp32, 8, compile default", "cpu"],
-        [2, "net, fp32, 8", "gpu"],
-    ]
-
-
-def test_devices_of_one_host_have_files_of_their_own() -> None:
-    same = [Machine(roofs=GPU), Machine(roofs=Roofs(env="gpu", device="cpu", device_name="a CPU"))]
-    assert [s.name for s in list_views(study([], [], same))] == ["gpu", "gpu-cpu"]
-
-
 def test_the_docs_have_every_figure() -> None:
     page = (Path(__file__).parents[2] / "docs" / "figures.md").read_text(encoding="utf-8")
     names = ["roofline_ENV", "roofline_ENV_layers", "roofline_ENV_kernels",

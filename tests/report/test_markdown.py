@@ -22,7 +22,7 @@ from tests.report.hand_study import (
 
 from ridgeline.report.figures import Figure
 from ridgeline.report.markdown import report_text, unwrap, write_report_md
-from ridgeline.report.sections import cite, find_speed_ups
+from ridgeline.report.sections import cite
 from ridgeline.report.study import Machine, Study
 from ridgeline.report.text import code_block, markdown, markdown_line, markdown_table
 
@@ -217,18 +217,3 @@ NET = "net, batch 8, fp32 training"
 )  # fmt: skip
 def test_what_the_analysis_says(study: Study, line: str, tmp_path: Path) -> None:
     assert line in report_text(study, folder=tmp_path)
-
-
-def test_a_lower_precision_and_another_machine_are_compared() -> None:
-    runs = [
-        run_row(run_id="amp", precision="amp", step_median_s=0.008), run_row(run_id="full"),
-        run_row(run_id="big", env="big", threads=64, step_median_s=0.004),
-    ]  # fmt: skip
-    points = [
-        step_row(run_id="full"), step_row(run_id="amp", precision="amp", floor_s=0.0025),
-        step_row(run_id="big", env="big", floor_s=0.002),
-    ]  # fmt: skip
-    pairs = find_speed_ups(make_study(runs, points).cases)
-    assert [[pair[n] for n in ("from", "to", "speed_up", "floors")] for pair in pairs] == [
-        ["fp32", "amp", 2.5, 4.0], ["toy", "big", 5.0, 5.0],
-    ]  # fmt: skip

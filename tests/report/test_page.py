@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.browser.studies import (
     SCRIPT,
-    empty_study,
     kernels,
     study,
 )
@@ -66,17 +64,6 @@ def test_words_of_the_results_folder_are_text(tmp_path: Path) -> None:
     assert SCRIPT in payload(path)["words"]
 
 
-def test_numbers_say_whether_their_work_was_counted_or_seen(tmp_path: Path) -> None:
-    static = study(batches=(128,))
-    seen = replace(static, points=static.points.assign(provenance="counter"))
-
-    texts = [write_page(s, tmp_path / "page.html").read_text(encoding="utf-8")
-             for s in (static, seen)]  # fmt: skip
-
-    assert ["the work counted from the graph" in text for text in texts] == [True, False]
-    assert ["the work that hardware counters saw" in text for text in texts] == [False, True]
-
-
 def test_kernels_beyond_the_budget_are_summed_and_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,14 +98,6 @@ def test_a_page_of_5000_kernels_is_small_and_grows_no_further(tmp_path: Path) ->
     ]
     assert sizes[0] < 2_000_000
     assert sizes[1] < 1.1 * sizes[0]
-
-
-def test_an_empty_study_says_so(tmp_path: Path) -> None:
-    text = write_page(empty_study(), tmp_path / "page.html", title="Mine").read_text()
-    assert "<h1 id=\"title\">Mine</h1>" in text  # fmt: skip
-    assert "There is no completed run in this results folder" in text
-    assert "No machine was measured" in text
-    assert "nothing &lt;i&gt;here" in text
 
 
 def test_the_page_names_no_other_place(tmp_path: Path) -> None:

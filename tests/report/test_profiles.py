@@ -15,7 +15,6 @@ from tests.report.profiled import (
     store_capture,
     store_profile,
 )
-from tests.stored import write_run
 
 from ridgeline.captures.quantities import BULK_COPIES
 from ridgeline.records import CopyTotals
@@ -214,20 +213,6 @@ def test_a_capture_of_an_unknown_device_under_user_roofs(tmp_path: Path) -> None
     assert capture["compute_s"] == pytest.approx(819.6e9 / 8.1e12, rel=0.01)
     assert capture["dram_s"] == pytest.approx(10_510_359_552 / 3e11)
     assert capture["roof_source"] == "given"
-
-
-def test_a_capture_without_kernels_is_a_problem(results: ResultsFolder) -> None:
-    write_run(results, label="import", asked={"command": "import", "files": ["a.csv"]},
-                      found={"status": "ok"}, provenance={})  # fmt: skip
-    lost = "the capture a.csv has no kernels: import it again"
-    assert lost in read_study(results).problems
-
-
-def test_a_profile_with_no_kernels_is_a_problem(tmp_path: Path) -> None:
-    results = folder(tmp_path)
-    profile = store_profile(results, kernels().head(0))
-    problem = f"profile {profile.run_id} has no kernels: profile it again"
-    assert problem in read_study(results).problems
 
 
 def test_the_optimizer_of_a_scaled_loss_takes_the_time_of_its_kernels() -> None:

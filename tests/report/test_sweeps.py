@@ -15,9 +15,8 @@ from ridgeline.pipeline.outputs import read_chosen
 from ridgeline.report.compare import compare_values
 from ridgeline.report.figures import write_figures
 from ridgeline.report.markdown import report_text
-from ridgeline.report.page.payload import Words
 from ridgeline.report.study import Study, read_study
-from ridgeline.report.sweeps import NOT_RUN, SweepResults, describe_for_page, read_sweeps
+from ridgeline.report.sweeps import NOT_RUN, SweepResults, read_sweeps
 from ridgeline.store import ResultsFolder
 
 H200, L40S = "NVIDIA H200", "NVIDIA L40S"
@@ -164,19 +163,6 @@ def test_report_md_says_how_cases_ended(tmp_path: Path) -> None:
     assert f"- 3 results of {H200}" in section
     assert "- vgg16, batch 32, amp: out of memory" in section
     assert "- node7: 9 % slower" in section
-
-
-def test_the_page_gets_all_cases(tmp_path: Path) -> None:
-    study = make_sweep(tmp_path)
-    words = Words()
-    rows = {run_id: row for row, run_id in enumerate(study.runs["run_id"])}
-
-    (sweep,) = describe_for_page(study, rows, words.column)
-
-    statuses = [words.texts[place] for place in sweep["status"]]
-    assert statuses == ["done", "done", "done", "out of memory", NOT_RUN, NOT_RUN]
-    assert [run >= 0 for run in sweep["run"]] == [True, True, True, False, False, False]
-    assert [curve["name"] for curve in sweep["charts"][0]["curves"]] == ["tf32", "amp"]
 
 
 def test_a_figure_for_each_sweep(tmp_path: Path) -> None:

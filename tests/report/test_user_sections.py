@@ -53,17 +53,6 @@ def test_any_words_survive_two_regenerations(words: str) -> None:
         assert "/yours" in words or len(files) == 1
 
 
-@pytest.mark.parametrize("words", ["a\n<!-- /yours -->\nb", "<!-- yours: appendix -->", "<!--"])
-def test_words_that_look_like_marks_are_not_lost(path: Path, words: str) -> None:
-    fill(path, "analysis", words)
-    edited = path.read_bytes()
-
-    note = write_with_own_sections(path, SECOND)
-
-    files = [p.read_bytes() for p in path.parent.iterdir()]
-    assert (note and edited in files) or words.encode() in files[0]
-
-
 def test_a_change_outside_of_the_places_keeps_the_old_file_and_the_words(path: Path) -> None:
     fill(path, "analysis", "inside")
     path.write_text(path.read_text(encoding="utf-8").replace("more", "outside"), encoding="utf-8")

@@ -196,13 +196,6 @@ def test_flops_without_a_price_leave_joules_unknown() -> None:
     assert price_of_flop(model(), "bf16") is None
 
 
-def test_measured_joules_need_no_coefficients() -> None:
-    runs = pd.DataFrame([run_row(energy_j_per_step=0.25)])
-    (step,) = find_energies(points(step_row()), runs, {}).to_dict("records")
-    assert (step["energy_j"], step["energy_provenance"]) == (0.25, "measured")
-    assert step["energy_floor_j"] != step["energy_floor_j"]
-
-
 def test_the_front_has_what_nothing_else_beats() -> None:
     # time and joules per step of 8 samples: the third takes longer and more than the second
     cases = {"a": (0.02, 0.5), "b": (0.03, 0.3), "c": (0.04, 0.4)}
