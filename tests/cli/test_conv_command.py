@@ -154,7 +154,7 @@ def test_an_interrupt_keeps_what_is_done(capsys: Printed, monkeypatch: pytest.Mo
         (("--shape", SHAPE, "--precision", "amp"), "unknown precision 'amp' of a convolution"),
         (("--shape", SHAPE, "--precision", "tf32"), "tf32 is not used: TF32 is a format of NVIDIA"),
         ((*SMALL, "--layers", "head"), "no convolution has 'head' in its name"),
-        (("--shape", SHAPE, "--input-size", "0:1:1"), "--input-size '0:1:1' is not valid"),
+        (("--shape", SHAPE, "--input-size", "0:1:1"), "is not valid\n  hint: give whole numbers"),
     ],
 )
 def test_bad_input_is_an_error_and_nothing_is_stored(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -155,7 +154,7 @@ def test_without_a_meter_nothing_is_made_up(here: Path, monkeypatch: pytest.Monk
     assert error.value.problem == "there is no energy meter for cpu: this machine has none"
 
 
-def test_loads_that_give_no_coefficients_are_kept(
+def test_loads_that_give_no_coefficients_say_what_is_missing(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_all = machine.open_loads
@@ -171,10 +170,8 @@ def test_loads_that_give_no_coefficients_are_kept(
     with pytest.raises(RidgelineError) as error:
         measure_energy("cpu", here)
 
-    path = here / "energy-loads.json"
     assert error.value.problem.startswith("2 points are too few for 2 coefficients")
-    assert error.value.hint.endswith(f"products: no torch; what was measured is in {path}")
-    assert [one["label"] for one in json.loads(path.read_text())] == ["DRAM read", "spinning"]
+    assert error.value.hint.endswith("products: no torch")
 
 
 def test_a_file_becomes_a_passport_of_its_own(tmp_path: Path) -> None:

@@ -1,12 +1,16 @@
-"""Throughput against batch size, bars of step times, and sweeps against what was swept."""
+"""Throughput by batch, bars of step times, sweeps, and algorithms of convolutions."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ridgeline.records import RANKED
+from ridgeline.report.convolutions import LAYER, Convolutions, at_size
+from ridgeline.report.figures.rooflines import draw_machine
 from ridgeline.report.figures.style import (
     COLOURS,
     DPI,
@@ -27,14 +31,16 @@ from ridgeline.report.figures.style import (
     sample,
 )
 from ridgeline.report.figures.views import MachineView, name_modes, short_name
+from ridgeline.report.stored import Machine
 from ridgeline.report.sweeps import QUANTITIES, Chart, Curve, SweepResults, name_quantity
-from ridgeline.report.text import counted, group_by
+from ridgeline.report.text import counted, group_by, records, safe_name
 from ridgeline.units import format_time, si
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+BEST_COLOUR, LOST_COLOUR = "#3b6fb6", "#d9822b"
 LINES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 WIDE = 20.0  # highest over lowest: from here on a logarithmic axis shows more
 MOST_BARS = 30
@@ -308,3 +314,96 @@ def _thin_out(places: Sequence[float]) -> list[float]:
         if place >= 1.6 * chosen[-1]:
             chosen.append(place)
     return chosen
+
+
+# ---------------------------------------------------------------- algorithms of convolutions
+
+
+def list_conv_drawings(
+    found: Convolutions, machines: Sequence[Machine]
+) -> Iterator[tuple[str, str, Callable[[], Drawing | None]]]:
+    """Kind, file name and drawing of each figure that can be drawn."""
+    losses = found.of_networks
+    for model in found.networks["model"].unique() if len(found.networks) else ():
+        rows = found.networks[found.networks["model"].eq(model)]
+        name = safe_name(f"conv_{model}_times", otherwise="conv")
+        yield "algorithms", name, partial(draw_times, rows, model)
+    for model in losses["model"].unique() if len(losses) else ():
+        rows = losses[losses["model"].eq(model) & losses["chosen"].eq("default")]
+        name = safe_name(f"conv_{model}_losses", otherwise="conv")
+        yield "losses", name, partial(draw_losses, rows, model)
+    if len(losses):
+        worst = max(records(losses), key=lambda row: float(row["lost_s"]))
+        yield "executed-flops", "conv_roofline", partial(draw_executed, found, worst, machines)
+
+
+def draw_times(rows: pd.DataFrame, model: str) -> Drawing | None:
+    """The step of a network against its input size, a line for each algorithm."""
+    heading = f"{model}: step time by convolution algorithm"
+    axes = new_axes(heading, "median step of the whole network")
+    colour = colours(rows["algorithm"])
+    sized = rows.assign(side=rows["input_size"].map(_side))
+    for name, same in sized.groupby("algorithm", sort=False):
+        line = same.sort_values("side")
+        axes.plot(line["side"], line["time_s"] * 1e3, color=colour[str(name)], marker="o")
+    axes.set_yscale("log")
+    axes.set_xlabel("input size (pixels a side; 0: the model's own)")
+    axes.set_ylabel("step (ms)")
+    draw_legend(axes, [("algorithm", legend_lines(colour))])
+    best = min(records(rows), key=lambda row: float(row["time_s"]))
+    caption = f"The shortest step is {format_time(best['time_s'])}, by {best['algorithm']}."
+    return Drawing(axes=axes, title=heading, caption=caption)
+
+
+def _side(size: str) -> int:
+    """The last of `3x64x64`; 0 where the model's own is used."""
+    return int(size.rpartition("x")[2] or 0)
+
+
+def draw_losses(rows: pd.DataFrame, model: str) -> Drawing | None:
+    """A bar for each layer: the best time, and beyond it what PyTorch's choice loses."""
+    if rows.empty:
+        return None
+    heading = f"{model}: what PyTorch's choice costs"
+    worst = rows.nlargest(MOST_BARS, "lost_s").iloc[::-1]
+    names = [
+        f"{row['layer']}{at_size(row)}, {row['phase']} ({row['best']})" for row in records(worst)
+    ]
+    best = worst["best_time_s"] * worst["uses"] * 1e3
+    axes = new_axes(heading, "time of each layer in a step; in brackets the best algorithm",
+                    height_in=max(2.2, 1.1 + 0.17 * len(worst)))  # fmt: skip
+    axes.barh(names, best, color=BEST_COLOUR, height=0.7)
+    axes.barh(names, worst["lost_s"] * 1e3, left=best, color=LOST_COLOUR, height=0.7)
+    axes.set_xlabel("time (ms)")
+    looks = {"best algorithm": BEST_COLOUR, "lost by default": LOST_COLOUR}
+    draw_legend(axes, [("", legend_lines(looks))])
+    lost_s = float(rows["lost_s"].sum())
+    caption = f"All layers together lose {format_time(lost_s)} of the default's time."
+    return Drawing(axes=axes, title=heading, caption=caption)
+
+
+def draw_executed(
+    found: Convolutions, worst: Mapping[str, Any], machines: Sequence[Machine]
+) -> Drawing | None:
+    """One layer on the roofline, a point for each algorithm, with the FLOPs that it executes."""
+    rows = found.rows
+    same = rows[rows["flops_executed"].notna() & rows["status"].eq(RANKED)]
+    for name in LAYER:
+        same = same[same[name].eq(worst[name])]
+    roofs = next((one.roofs for one in machines
+                  if one.roofs.device_name == worst["device_name"]), None)  # fmt: skip
+    if same.empty or roofs is None or not roofs.compute or not roofs.bandwidth:
+        return None
+    heading = f"{worst['model']}, {worst['layer']}: executed FLOPs by algorithm"
+    axes = draw_machine(roofs, None, title=heading)
+    colour = colours(same["algorithm"])
+    for row in records(same):
+        x, y = row["flops_executed"] / row["dram_bytes"], row["flops_executed"] / row["time_s"]
+        axes.plot([x], [y], color=colour[row["algorithm"]], marker="o")
+        axes.set_ylim(bottom=min(axes.get_ylim()[0], y / 2))
+    draw_legend(axes, [("algorithm", legend_lines(colour))])
+    caption = (
+        f"{worst['shape']}. Bytes are those of input, weight and output, once. Fewer FLOPs are"
+        " further to the left; the fastest algorithm need not be the highest point."
+    )
+    return Drawing(axes=axes, title=heading, caption=caption)
