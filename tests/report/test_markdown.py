@@ -212,8 +212,18 @@ NET = "net, batch 8, fp32 training"
          f"- R1–R3: {NET} on toy took 10.0 ms to 40.0 ms a step in 3 runs; this report uses"
          " 20.0 ms."),
         (make_study([run_row(disturbed="others")]),
-         f"- R1: {NET} on toy: the machine was busy (others); no hypothesis is tested on it."),
+         f"- R1: {NET} on toy: the machine was busy (others); no hypothesis and no"
+         " speed-up uses it."),
     ],
 )  # fmt: skip
 def test_what_the_analysis_says(study: Study, line: str, tmp_path: Path) -> None:
     assert line in report_text(study, folder=tmp_path)
+
+
+@pytest.mark.parametrize(("disturbed", "is_compared"), [("", True), ("others", False)])
+def test_a_busy_machine_shows_no_speed_up(
+    disturbed: str, is_compared: bool, tmp_path: Path
+) -> None:
+    runs = [run_row(run_id="amp", precision="amp", disturbed=disturbed), run_row(disturbed="")]
+    text = report_text(make_study(runs), folder=tmp_path)
+    assert ("### Precisions and machines" in text) == is_compared

@@ -38,6 +38,18 @@ FORMATS = ("table", "markdown", "csv", "json")
 TABLES = ("layers", "ops")
 CAUSAL = ("full", "half")
 ENDINGS = (".csv", ".parquet", ".md", ".json")
+LEAST_LIMIT_BYTES = 1e6  # a smaller number was meant in gigabytes
+
+
+def _parse_limit(text: str) -> int:
+    """An amount of memory; a small number without a unit is refused."""
+    limit_bytes = parse_bytes(text)
+    if limit_bytes < LEAST_LIMIT_BYTES:
+        raise RidgelineError(
+            f"--find-max-batch {text} is {limit_bytes} bytes, which hold no network",
+            hint=f"write a unit: --find-max-batch {text.rstrip('kKMGTiBb ')}GB",
+        )
+    return limit_bytes
 
 
 def count(
@@ -67,7 +79,7 @@ def count(
     ),
     growth: bool = opt.option(False, "Show how cost grows with batch and input size.", "--growth"),
     find_max_batch: int | None = opt.option(
-        None, "Largest batch that fits in 24GB, 80GiB, …", metavar="BYTES", parser=parse_bytes
+        None, "Largest batch that fits in 24GB, 80GiB, …", metavar="BYTES", parser=_parse_limit
     ),
     compare_onnx: Path | None = opt.option(
         None, "Compare with the model's ONNX file, and say why it differs.", metavar="FILE.onnx"
@@ -84,7 +96,9 @@ def count(
         None, "Write a text file per model and batch, and summary.json."
     ),
     results: Path | None = opt.folder(None, "Keep each count as a run in this folder."),
-    list_models: bool = opt.option(False, "List the models; MODEL is then a pattern.", "--list", "--list-models"),
+    list_models: bool = opt.option(
+        False, "List the models; MODEL is then a pattern.", "--list", "--list-models"
+    ),
     as_json: opt.JsonFormat = False,
     quiet: opt.Quiet = False,
     debug: opt.Debug = False,

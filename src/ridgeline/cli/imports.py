@@ -73,6 +73,7 @@ def import_files(
         results.check_writable()
     import_tables()
     from ridgeline.pipeline.import_captures import (
+        describe_reading,
         import_captures,
         is_metrics_file,
         store_captures,
@@ -88,6 +89,8 @@ def import_files(
         return
     if len(different) < len(files) and not output.quiet:
         messages.show_notes(["a file that is named twice is read once"])
+    if not output.quiet:
+        messages.show_message(describe_reading(different))
     interrupts: list[int] = []
     with progress_bar(len(different), quiet=output.quiet) as progress:
         outcome = import_captures(different, progress.start, device=device)

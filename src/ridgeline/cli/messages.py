@@ -43,7 +43,8 @@ def show_problem(problem: object) -> None:
 def name_run(run: Run) -> str:
     request = run.request
     size = f", input {'x'.join(map(str, request.input_size))}" if request.input_size else ""
-    return f"{request.model}, batch {request.batch_size}{size}, {request.precision}"
+    precision = getattr(run.result, "precision", request.precision)  # that was used, if it ran
+    return f"{request.model}, batch {request.batch_size}{size}, {precision}"
 
 
 def raise_last(errors: Sequence[RidgelineError]) -> None:

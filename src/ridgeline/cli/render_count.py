@@ -62,6 +62,11 @@ class CountView:
     formulas: bool = False
     limit_bytes: int | None = None
 
+    @property
+    def breaks_down(self) -> bool:
+        """Whether the phases, memory and layers of each of several counts are asked for."""
+        return self.depth is not None or self.formulas or self.table == "ops"
+
 
 class Heading(str):
     """The title of what follows."""
@@ -297,6 +302,7 @@ OP_HEADER = ["module", "op", "phase", "input", "output", "MACs", "FLOPs", "read"
 SPARE = ("input", "output", "type", "params", "read", "written", "phase", "MACs")
 MOST_ROWS = 200  # where no depth is asked for
 EVERY_DEPTH = 10**6
+MORE_OF_SEVERAL = "--depth 1 adds the phases, memory and layers of each."
 LONGEST_CELL = 120  # characters of names and shapes
 
 
@@ -328,8 +334,11 @@ def _describe_counts(
     yield describe_summary(outcome.results)
     for comparison in outcome.comparisons:
         yield from _describe_comparison(comparison, view.depth)
-    for result in () if is_terminal and outcome.comparisons else outcome.results:
-        yield from _describe_result(result, view, with_memory=is_terminal)
+    if len(outcome.results) > 1 + len(outcome.comparisons) and not view.breaks_down:
+        yield from _describe_together(outcome.results)
+    else:
+        for result in () if is_terminal and outcome.comparisons else outcome.results:
+            yield from _describe_result(result, view, with_memory=is_terminal)
     for model, growth in outcome.growths.items():
         yield Lines("\n".join(_growth_lines(model, growth)))
     limit = format_bytes(view.limit_bytes or 0)
@@ -337,10 +346,26 @@ def _describe_counts(
         yield f"{model}: the largest batch within {limit} is {batch}"
 
 
-def _describe_result(result: CountResult, view: CountView, *, with_memory: bool) -> Iterator[Block]:
+def _describe_together(results: Sequence[CountResult]) -> Iterator[Block]:
+    """What several counts are of, and their notes, each once."""
+    yield f"{'; '.join(dict.fromkeys(map(_name_settings, results)))}. {MORE_OF_SEVERAL}"
+    models_of = defaultdict(list)
+    for result in results:
+        for note in _list_notes(result):
+            models_of[note].append(plain_line(result.model))
+    for note, models in models_of.items():
+        yield f"{', '.join(dict.fromkeys(models))}: {note}"
+
+
+def _name_settings(result: CountResult) -> str:
+    """`train, fp32, sgd`."""
     optimizer = f", {result.optimizer}" if result.optimizer else ""
+    return f"{result.mode}, {result.precision}{optimizer}"
+
+
+def _describe_result(result: CountResult, view: CountView, *, with_memory: bool) -> Iterator[Block]:
     name = f"{plain_line(result.model)}, batch {result.batch_size}"
-    yield Heading(f"{name}, {result.mode}, {result.precision}{optimizer}")
+    yield Heading(f"{name}, {_name_settings(result)}")
     if result.mode == "train":
         yield describe_phases(result)
     if with_memory:

@@ -43,6 +43,7 @@ LAYERS_SHOWN = 15
 SAMPLES = ["forward_samples_s", "backward_samples_s"]  # of layers: in the stored table only
 MARK = "*"
 FOOTNOTE = f"{MARK} mean is more than {DISTURBED} times the median: some samples were disturbed"
+OF_MEDIAN = "; samples/s is that of the median step"
 
 
 def show(runs: Sequence[Run], results: ResultsFolder, written: list[Path], output: Output) -> None:
@@ -126,7 +127,7 @@ def show_tables(runs: Sequence[MeasuredRun], results: ResultsFolder) -> None:
         sizes = {run.request.model: _input_text(run) for run in runs}
         has_sizes = any(sizes[run.request.model] != _input_text(run) for run in runs)
         columns = {name: cell for name, cell in RUNS.items() if has_sizes or name != "input"}
-        _print_marked(make_grid(runs, columns, names=3 + has_sizes, spare=RUNS_SPARE))
+        _print_marked(make_grid(runs, columns, names=3 + has_sizes, spare=RUNS_SPARE), OF_MEDIAN)
     for line in (*map(split_line, runs), *_energy_lines(runs)):
         print_text(line)
     for run in runs:
@@ -192,10 +193,10 @@ LAYERS: Columns = {
 LAYERS_SPARE = ("input", "kind", "forward", "backward")
 
 
-def _print_marked(grid: Grid) -> None:
+def _print_marked(grid: Grid, more: str = "") -> None:
     print_grid(grid)
     if any(cell.endswith(MARK) for row in grid.rows for cell in row):
-        print_text(FOOTNOTE)
+        print_text(FOOTNOTE + more)
 
 
 def split_line(run: MeasuredRun) -> str:

@@ -147,6 +147,7 @@ STEP_OPTIONS = (
     StepOption("algorithm", STEP, "run", "Of convolutions: `ridgeline conv --list-algorithms`.",
                ALGORITHMS),
     StepOption("seed", STEP, EVERYWHERE, "Of weights, data and shuffling."),
+    StepOption("weights", STEP, "run", "Weights from a file: of `ridgeline train`, or a state_dict."),
     StepOption("warmup_iters", MEASURED, "run",
                "Warm-up steps; if not given, until times are steady."),
     StepOption("iters", MEASURED, "run analyze conv",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ridgeline.errors import MissingSizeError, RidgelineError
@@ -58,8 +59,12 @@ def measure_task(task: Task, send: Send = ignore_message) -> MeasuredCase:
     with torch_needed():
         import torch  # noqa: F401
     from ridgeline.workloads import resolve
+    from ridgeline.workloads.workload import with_weights
 
-    return measure_case(resolve(task.spec), task, send)
+    workload = resolve(task.spec)
+    if task.settings.weights is not None:
+        workload = with_weights(workload, Path(task.settings.weights))
+    return measure_case(workload, task, send)
 
 
 def measure_case(workload: Workload, task: Task, send: Send = ignore_message) -> MeasuredCase:

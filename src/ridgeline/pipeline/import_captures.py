@@ -18,6 +18,7 @@ from ridgeline.captures.capture import (
 from ridgeline.captures.read import join_captures, read_part
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.worker import ignore_message
+from ridgeline.plain import plain_text
 from ridgeline.profile.storage import average_kernels
 from ridgeline.provenance import collect
 from ridgeline.records import (
@@ -33,6 +34,7 @@ from ridgeline.serialize import from_dict, to_dict
 from ridgeline.settings import SYNTHETIC
 from ridgeline.signals import interrupts_later
 from ridgeline.store import MeasuredRun, ResultsFolder, Run, run_label
+from ridgeline.units import format_time
 
 NEEDED_COLUMNS = ("arch", "backend", "batch_size", "precision", "elapsed_sec", "measured_iters")
 IMPORTED = "imported"
@@ -45,6 +47,24 @@ class ImportOutcome:
     captures: list[Capture] = field(default_factory=list)
     errors: list[RidgelineError] = field(default_factory=list)  # of the other files
     paths: list[Path] = field(default_factory=list)
+
+
+READ_BYTES_PER_S, UNPACKED = 4e6, 20  # of text; a .gz holds about so many times its size
+MOST_NAMES = 3  # in a line
+
+
+def describe_reading(files: Sequence[Path]) -> str:
+    """What an import will do, and about how long it takes."""
+    sizes = [_text_bytes(file) for file in files]
+    names = ", ".join(file.name for file in files[:MOST_NAMES])
+    more = f" and {len(files) - MOST_NAMES} more" if len(files) > MOST_NAMES else ""
+    time_s = max(1, round(sum(sizes) / READ_BYTES_PER_S))
+    return plain_text(f"reading and joining {names}{more}: about {format_time(time_s)}")
+
+
+def _text_bytes(file: Path) -> float:
+    size = file.stat().st_size if file.is_file() else 0
+    return float(size * UNPACKED if file.suffix == ".gz" else size)
 
 
 def import_captures(
@@ -87,7 +107,9 @@ def store_captures(
                 outcome.paths.append(store_capture(results, capture, label=label).path)
 
 
-def attach_capture(results: ResultsFolder, capture: Capture, run: MeasuredRun, steps: int) -> Path:
+def attach_capture(
+    results: ResultsFolder, capture: Capture, run: MeasuredRun, steps: int
+) -> Path:
     """Store a capture of the step of a run as its profile; it may hold several such steps."""
     kernels = average_kernels(capture.kernels, steps)
     known_s = kernels["time_s"].dropna()
@@ -107,7 +129,9 @@ def attach_capture(results: ResultsFolder, capture: Capture, run: MeasuredRun, s
         totals=sums(kernels),
         warnings=(f"its kernels are from {name_files(capture)}", *capture.warnings),
     )
-    request = ProfileRequest(**{**vars(run.request), "command": "profile", "of_run": run.run_id})
+    request = ProfileRequest(
+        **{**vars(run.request), "command": "profile", "of_run": run.run_id}
+    )
     label = run_label("profile", run.request.model, run.request.batch_size)
     run_id = results.save_run(label, request, summary, collect(), tables={"kernels": kernels})
     return results.runs_path / run_id
@@ -135,7 +159,9 @@ def is_metrics_file(path: Path) -> bool:
     return set(NEEDED_COLUMNS) <= set(header)
 
 
-def import_metrics(path: Path, results: ResultsFolder, label: str | None = None) -> ImportedRuns:
+def import_metrics(
+    path: Path, results: ResultsFolder, label: str | None = None
+) -> ImportedRuns:
     """Store each row of a metrics.csv as a run with the provenance `imported`.
 
     A row that was stored before is not stored again, so a file that grew can be imported again.

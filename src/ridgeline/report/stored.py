@@ -222,6 +222,7 @@ class Machine:
     roofs: Roofs
     datasheet: Roofs | None = None
     passport: Passport | None = None
+    note: str = ""  # of its owner
 
     @property
     def env(self) -> str:
@@ -245,6 +246,7 @@ class Machines:
         self.machines: dict[tuple[str, str, str, str], Machine] = {}
         self._of_run: dict[tuple[str, str, str, int | None], Machine] = {}
         self._passports = _read_passports(results, problems)
+        self._notes = Passports(results.path)
 
     def of(self, run: AnyRun) -> Machine:
         """The machine that a run ran on."""
@@ -253,6 +255,8 @@ class Machines:
         same = (name, device, cores, threads_of(run))
         if same not in self._of_run:
             machine = self._replace_roofs(self._find(run))
+            name = machine.roofs.whole_env or machine.env
+            machine = replace(machine, note=self._notes.note(name))
             key = (name, device, cores, machine.env)  # all cores, however many were named
             self._of_run[same] = self.machines.setdefault(key, machine)
         return self._of_run[same]

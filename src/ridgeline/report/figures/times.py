@@ -1,7 +1,8 @@
-"""Throughput by batch, bars of step times, sweeps, and algorithms of convolutions."""
+"""Lines and bars: throughput, step times, trainings, sweeps, algorithms of convolutions."""
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -32,9 +33,11 @@ from ridgeline.report.figures.style import (
 )
 from ridgeline.report.figures.views import MachineView, name_modes, short_name
 from ridgeline.report.stored import Machine
+from ridgeline.report.study import Study
 from ridgeline.report.sweeps import QUANTITIES, Chart, Curve, SweepResults, name_quantity
+from ridgeline.report.tables import trainings_table
 from ridgeline.report.text import counted, group_by, records, safe_name
-from ridgeline.units import format_time, si
+from ridgeline.units import format_percent, format_time, si
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,6 +49,9 @@ WIDE = 20.0  # highest over lowest: from here on a logarithmic axis shows more
 MOST_BARS = 30
 ROW_IN = 0.17
 GAP = 0.4  # between configurations, in bars
+TRAINING_IN = 2.9
+TRAINING_HEADING = "Training: loss and accuracy by epoch"
+NAME_CHARACTERS = 40  # a line of a configuration's name
 RUNTIME_HEADING = "Step time by configuration and machine"
 MOST_CHARTS = 6
 CHART_IN = 2.1
@@ -142,8 +148,10 @@ def draw_runtimes(views: Sequence[MachineView]) -> Drawing | None:
     if times.empty:
         return None
     shown = times.nlargest(MOST_BARS, "time_s").sort_values(["group", "time_s"])
+    shown["name"] = [textwrap.fill(name, NAME_CHARACTERS) for name in shown["name"]]
     colour = colours(times["machine"])
-    height = 1.1 + ROW_IN * (len(shown) + GAP * shown["group"].nunique())
+    lines = max(name.count("\n") + 1 for name in shown["name"])
+    height = 1.1 + ROW_IN * lines * (len(shown) + GAP * shown["group"].nunique())
     subtitle = f"{name_modes(times)}; median; error bars: 95 % interval, over all repeats"
     axes = new_axes(RUNTIME_HEADING, subtitle, height_in=max(2.2, height))
     _draw_bars(axes, shown, colour)
@@ -407,3 +415,44 @@ def draw_executed(
         " further to the left; the fastest algorithm need not be the highest point."
     )
     return Drawing(axes=axes, title=heading, caption=caption)
+
+
+# ---------------------------------------------------------------- trainings
+
+
+def draw_trainings(study: Study) -> Drawing | None:
+    """Loss and accuracy against epochs, a colour for each training."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    epochs = trainings_table(study.trainings)
+    if epochs.empty:
+        return None
+    canvas = Figure(figsize=(WIDTH_IN, TRAINING_IN), dpi=DPI, layout="constrained")
+    losses, accuracies = canvas.subplots(1, 2)
+    colour = colours(epochs["training"])
+    for name, same in epochs.groupby("training", sort=False):
+        look = {"color": colour[str(name)], "marker": "o", "markersize": 2.5, "linewidth": 1.3}
+        losses.plot(same["epoch"], same["train_loss"], **look)
+        accuracies.plot(same["epoch"], 100 * same["test_accuracy"], **look)
+        accuracies.plot(same["epoch"], 100 * same["train_accuracy"], **look, linestyle=":")
+    losses.set_ylabel("training loss")
+    accuracies.set_ylabel("accuracy (%)")
+    accuracies.set_ylim(0, 102)
+    for axes in (losses, accuracies):
+        axes.set_xlabel("epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
+        axes.grid(visible=True, which="major")
+    losses.set_ylim(bottom=0)
+    canvas.suptitle(TRAINING_HEADING, x=0.01, ha="left", fontsize=TITLE_PT, weight="bold")
+    draw_legend(accuracies, [
+        ("training", legend_lines(colour)),
+        ("accuracy", [(sample(line="-"), "of test images"), (sample(line=":"), "while training")]),
+    ])  # fmt: skip
+    best = epochs.loc[epochs["test_accuracy"].idxmax()]
+    caption = (
+        f"{counted(len(colour), 'training')}; the best is {best['training']} with"
+        f" {format_percent(best['test_accuracy'])} of the test images after epoch"
+        f" {best['epoch']:.0f}."
+    )
+    return Drawing(axes=losses, title=TRAINING_HEADING, caption=caption)
