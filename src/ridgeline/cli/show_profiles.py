@@ -163,7 +163,7 @@ def _show_times(run: Run, results: ResultsFolder) -> None:
     """Times, the gap, how far the counters can be trusted, and what counting took."""
     kernels = results.read_table(run.run_id, "kernels")
     one = make_executed(run.run_id, run, kernels, run.result.step_time_s)
-    for text in (describe_times(one), describe_trust(one)):
+    for text in filter(None, (describe_times(one), describe_trust(one))):
         print_text(f"{_name(run)}: {text}")
     cost = run.result.cost
     if run.result.self_test:
