@@ -23,7 +23,6 @@ from ridgeline.cli import (
     profile,
     report,
     roofline,
-    status,
     sweep,
     train,
 )
@@ -99,7 +98,7 @@ app.command("profile", epilog=profile.EXAMPLES, cls=profile.WithProgram)(profile
 app.command("import", epilog=imports.EXAMPLES)(imports.import_files)
 app.command("conv", epilog=conv.EXAMPLES)(conv.conv)
 app.command("sweep", epilog=sweep.EXAMPLES)(sweep.sweep)
-app.command("status", epilog=status.EXAMPLES)(status.status)
+app.command("status", epilog=sweep.STATUS_EXAMPLES)(sweep.status)
 app.command("roofline", epilog=roofline.EXAMPLES)(roofline.roofline)
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("report", epilog=report.EXAMPLES)(report.report)

@@ -46,6 +46,7 @@ LONG_WORDS = re.compile(
     r"(?<=\bC) by .+?(?=, \d+-bit vectors)|, a thread's share of the described cache [^,]+$"
 )
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
     """One roof, floor of time, or power level, as it was measured. SI units."""

@@ -28,9 +28,16 @@ from ridgeline.report.configurations import (
     WORK,
     describe_settings,
 )
-from ridgeline.report.markup import MISSING, latex_table, markdown, markdown_table
 from ridgeline.report.study import Machine, Study
-from ridgeline.report.text import number, plain, three_digits
+from ridgeline.report.text import (
+    MISSING,
+    latex_table,
+    markdown,
+    markdown_table,
+    number,
+    plain,
+    three_digits,
+)
 from ridgeline.report.views import throughput_summary
 from ridgeline.roofline.roofs import LEVELS, flat_unit
 from ridgeline.settings import WORK_SETTINGS
