@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ridgeline.machine.passport import Ceiling
-from ridgeline.machine.sampling import in_rounds, rate_probe
+from ridgeline.machine.sampling import in_rounds
 from ridgeline.records import Conditions
 from ridgeline.serialize import from_dict
 
@@ -87,13 +87,3 @@ def test_probes_take_turns_and_every_sample_is_kept() -> None:
     assert order == ["a", "after a", "b", "after b"] * 3
     assert rounds == [4, 8, 12]
     assert samples == {"a": (1.0, 5.0, 9.0), "b": (3.0, 7.0, 11.0)}
-
-
-def test_rates_are_work_over_time_in_samples_that_last_long_enough() -> None:
-    clock = Clock()
-
-    probe = rate_probe(lambda: clock.wait(0.5), 100.0, sample_s=2.0, clock=clock)
-    began_s = clock()
-
-    assert (probe(), probe()) == (200.0, 200.0)
-    assert clock() - began_s == 2 * 2.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.machine.recorded import machine
 
-from ridgeline.machine.ceilings_cpu import Level, best_size, list_levels, size_grid
+from ridgeline.machine.ceilings_cpu import Level, best_size, list_levels
 from ridgeline.machine.cpu import CPUS, read_caches, share_caches
 from ridgeline.machine.cpu_kernels import choose_cpus
 from ridgeline.machine.system import SystemIO
@@ -54,10 +54,6 @@ def test_a_mac_shares_the_smaller_caches_of_its_two_kinds_of_core() -> None:
     shares = share_caches(read_caches(io, 0), range(12))
 
     assert shares == {"l1": 64 * KIB, "l2": MIB}
-
-
-def test_the_grid_doubles_in_equal_steps() -> None:
-    assert size_grid(32 * KIB, per_octave=2) == [n * KIB for n in (4, 6, 8, 11, 16, 23, 32)]
 
 
 def test_sets_of_a_curve_from_a_busy_machine() -> None:

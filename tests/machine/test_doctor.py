@@ -108,12 +108,6 @@ def test_a_gpu_that_was_hidden_on_purpose_is_not_broken() -> None:
     assert state("visible to CUDA", facts) == "note"
 
 
-def test_what_the_import_prints_is_passed_over() -> None:
-    noise = "a warning\n" + json.dumps(WORKING) + "\n"
-    io = machine(commands={ASK_TORCH[0]: noise}, packages=PACKAGES)
-    assert state("torch", Facts(io=io)) == "ok"
-
-
 # ---------------------------------------------------------------- GPU and counters
 
 

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from torch import nn
 
-from ridgeline.measure.layers import CHANNELS, GEOMETRY, LayerTimes, Seen, layer_table
+from ridgeline.measure.layers import LayerTimes, Seen, layer_table
 
 NET = nn.Sequential()
 NET.add_module("features", nn.Sequential(nn.Conv2d(3, 8, (3, 5), 2, 1, groups=1), nn.ReLU()))
@@ -102,22 +102,3 @@ def test_own_times_add_up_to_the_whole_and_containers_have_a_total(table: pd.Dat
         "(data)": 1.0,
         "(optimizer)": 2.0,
     }
-
-
-def test_geometry_as_text_and_channels_as_whole_numbers(table: pd.DataFrame) -> None:
-    assert list(table.loc["features2", ["kernel_size", "stride", "padding"]]) == ["3", "2", "0"]
-    assert list(table.loc["head", ["in_channels", "out_channels"]]) == [8, 10]
-    assert table["in_channels"].dtype == "Int64"
-    none = table.loc[["features.1", "(data)"], [*CHANNELS, *GEOMETRY]]
-    assert none.isna().all(axis=None)
-
-
-def test_padding_may_be_a_word() -> None:
-    times = LayerTimes(
-        samples_s={("(model)", "forward"): (1.0,)}, seen={"(model)": Seen(calls=1)},
-        steps_s=(1.0,), is_held_back=False,
-    )  # fmt: skip
-
-    table = layer_table(nn.Conv1d(1, 1, 3, padding="same"), times)
-
-    assert list(table.loc[0, ["kernel_size", "padding", "std_s"]]) == ["3", "same", 0.0]

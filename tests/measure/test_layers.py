@@ -312,18 +312,6 @@ def test_nothing_marks_a_step_after_the_last_watched_one(monkeypatch: pytest.Mon
     assert noted == []
 
 
-def test_no_hook_stays_even_when_a_step_fails() -> None:
-    taken, backend = net_on(Clock())
-    taken.batches = iter([batch()])
-
-    with pytest.raises(StopIteration):
-        time_layers(taken, backend, step_time_s=2.0)
-
-    assert not any(
-        part._forward_hooks or part._forward_pre_hooks for part in taken.module.modules()
-    )
-
-
 def test_training_is_the_same_with_hooks() -> None:
     weights = []
     for is_watched in (False, True):
@@ -337,18 +325,6 @@ def test_training_is_the_same_with_hooks() -> None:
         weights.append(made.module.weight)
 
     assert torch.equal(*weights)  # type: ignore[arg-type]
-
-
-def test_a_compiled_model_is_timed_as_it_was_built() -> None:
-    taken, backend = net_on(Clock())
-
-    def compiled(*_args: Any) -> Any:
-        raise AssertionError("a compiled model has no layers")
-
-    taken.model = compiled
-
-    assert time_layers(taken, backend, step_time_s=2.0).time_s("stem") == 48.0
-    assert taken.model is compiled
 
 
 class FakeCuda(Backend):
@@ -403,18 +379,6 @@ def test_a_gpus_own_time_without_what_holding_and_marking_take(
     assert found == NET_S
     assert list(times.steps_s) == pytest.approx([68.25] * 3)
     assert not any(owner.startswith("(held") for owner, _ in times.samples_s)
-
-
-def test_a_gpu_is_held_back_once_for_so_many_marks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layers, "HOLD_EVERY", 10)
-    taken, backend = cuda_net(mark_cost_s=0.0)
-
-    times = time_layers(taken, backend, step_time_s=2.0)
-
-    calibration_s, *held_s = backend.held_s
-    assert calibration_s == 0.02
-    assert len(set(held_s)) == 1 and held_s[0] > 0
-    assert len(times.steps_s) < len(held_s) < backend.gpu.calls.count("record") / 10
 
 
 def test_a_gpu_is_waited_for_between_steps_never_in_one() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from typing import Any
 
 import pytest
@@ -79,35 +78,11 @@ def test_each_launch_is_heard_once_with_its_innermost_range() -> None:
     assert log.take() == []
 
 
-def test_a_range_is_of_its_thread() -> None:
-    library, log = FakeLibrary(), LaunchLog()
-    with log.listening(Cupti(library)), log.range("here"):
-        other = threading.Thread(target=library.launch, args=("elsewhere",))
-        other.start()
-        other.join()
-        library.launch("here")
-    assert log.take() == [Launch("elsewhere", ""), Launch("here", "here")]
-
-
 def test_graphs_are_counted_apart() -> None:
     library, log = FakeLibrary(), LaunchLog()
     with log.listening(Cupti(library)):
         library.launch("", GRAPH_LAUNCHES[0])
     assert log.graphs == 1
-
-
-def test_a_subscription_that_is_refused_or_ends_badly() -> None:
-    with (
-        pytest.raises(RefusedError, match="cuptiSubscribe"),
-        LaunchLog().listening(Cupti(FakeLibrary(refuses="cuptiSubscribe"))),
-    ):
-        pass
-    # its end is nobody's concern: what went wrong before is told
-    with (
-        pytest.raises(RefusedError, match="the cause"),
-        LaunchLog().listening(Cupti(FakeLibrary(refuses="cuptiUnsubscribe"))),
-    ):
-        raise RefusedError("the cause")
 
 
 ENOUGH = 10**9
@@ -147,20 +122,3 @@ def test_more_kernels_than_there_is_room_for() -> None:
         library.launch("b")
         counters.stop()
         counters.values()
-
-
-def test_counters_that_need_more_memory_than_there_is() -> None:
-    counters = RangeCounters(chip_of(FakeLibrary()), ["dram__bytes_read.sum"])
-    with (
-        pytest.raises(RefusedError, match=r"counters of 2,000,000 kernels need 2\.0 GB of memory"),
-        counters.enabled(most_ranges=2_000_000, most_bytes=ENOUGH),
-    ):
-        pass
-
-
-def test_what_went_wrong_first_is_told() -> None:
-    counters = RangeCounters(
-        chip_of(FakeLibrary(refuses="cuptiRangeProfilerDisable")), ["dram__bytes_read.sum"]
-    )
-    with pytest.raises(RefusedError, match="the cause"), counters.enabled(1, ENOUGH):
-        raise RefusedError("the cause")

@@ -10,7 +10,6 @@ import psutil
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.profile import processes
 from ridgeline.profile.processes import (
     Ncu,
     Session,
@@ -99,21 +98,4 @@ def test_words_of_ncu_are_explained(tmp_path: Path) -> None:
     path.chmod(0o755)
     session = started(tmp_path, "true", Ncu(str(path), "2025.3.1"))
     with pytest.raises(RidgelineError, match="the profiler may not read the GPU's counters"):
-        session.wait()
-
-
-def test_counting_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "LEAST_LIMIT_S", 0.1)
-    session = started(tmp_path, "sleep 60")
-    with pytest.raises(RidgelineError) as raised, all_ended([session]):
-        session.wait_done(planned_s=0.001)
-    assert raised.value.problem == "the step was not counted within 0 minutes"
-    assert "NCCL" in raised.value.hint
-    assert session.has_ended
-
-
-def test_a_program_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "ENDING_S", 0.1)
-    session = started(tmp_path, "touch $J.done; sleep 60")
-    with pytest.raises(RidgelineError, match="went on for 0 s after its"), all_ended([session]):
         session.wait()

@@ -147,13 +147,6 @@ def test_one_of_several_processes_is_refused(
     assert loop() == 3
 
 
-def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    given(monkeypatch, tmp_path, must_wait=True, warmup=0)
-    monkeypatch.setattr(step_mark, "WAIT_S", 0.05)
-    with pytest.raises(SystemExit, match=r"one waited 0 s for its turn"), profile_step():
-        raise AssertionError("not our turn")
-
-
 def test_nobody_waits_for_one_who_is_gone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # given someone who asked, and who has ended since
     given(monkeypatch, tmp_path, must_wait=True, warmup=0)

@@ -15,12 +15,10 @@ from ridgeline.train import checkpoints
 from ridgeline.train.checkpoints import CheckpointFolder
 from ridgeline.train.records import (
     EpochResult,
-    StepProgress,
     TrainResult,
     TrainSettings,
     epoch_from,
     lr_at,
-    usual_warmup,
 )
 from ridgeline.train.trainer import (
     Trainer,
@@ -125,13 +123,6 @@ def test_a_straight_rise_and_half_a_cosine(
     assert found == pytest.approx(rates, abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("total_steps", "warmup_steps"), [(9, 0), (80, 8), (5000, 500), (7820, 500)]
-)
-def test_usual_warmup(total_steps: int, warmup_steps: int) -> None:
-    assert usual_warmup(total_steps) == warmup_steps
-
-
 # ---------------------------------------------------------------- learning
 
 
@@ -147,25 +138,6 @@ def test_resnet18_learns(tmp_path: Path) -> None:
     # then it knows most of the images that it has not seen; 10 % would be chance
     assert result.history[-1].test_accuracy > 0.5
     assert result.history[-1].train_loss < 1 < 2 < result.history[0].train_loss
-
-
-def test_progress_is_told(net: str, files: CheckpointFolder) -> None:
-    told: list[StepProgress] = []
-    train(trainer(settings(net, epochs=2)), files, on_step=told.append)
-    assert [(p.epoch, p.step, p.steps) for p in told] == [
-        (number, step, 5) for number in (1, 2) for step in (1, 2, 3, 4, 5)
-    ]
-
-
-def test_times_are_of_training_and_of_the_test(net: str) -> None:
-    # given a clock that goes one second further with every look
-    moments = iter(range(1000))
-    training = trainer(settings(net))
-    training._clock = lambda: float(next(moments))
-    result = training.run_epoch()
-    # then five looks at five steps and two at the test
-    assert (result.time_s, result.test_time_s, result.images) == (5.0, 1.0, 70)
-    assert result.images_per_s == 14.0
 
 
 def test_a_loss_that_is_no_number_stops_and_leaves_the_best(
@@ -194,17 +166,6 @@ def test_too_little_memory_is_advice(error: Exception) -> None:
         "resnet18 with batches of 16 does not fit into memory\n"
         "  hint: try a smaller --batch-size, or --amp on a GPU"
     )
-
-
-def test_a_worker_that_is_gone_becomes_advice_and_other_errors_stay() -> None:
-    with pytest.raises(RidgelineError) as caught, explained(settings("resnet18")):
-        raise RuntimeError("DataLoader worker (pid 7) is killed")
-    assert str(caught.value) == (
-        "a worker ended unexpectedly: RuntimeError: DataLoader worker (pid 7) is killed\n"
-        "  hint: use fewer --workers, or none: batches are then made on the device"
-    )
-    with pytest.raises(OSError, match="odd"), explained(settings("resnet18")):
-        raise OSError("odd")
 
 
 # ---------------------------------------------------------------- checkpoints and going on
@@ -254,31 +215,6 @@ def test_resumed_is_as_never_stopped(
             whole.run_epoch()
         again = resumed(wanted, files, stop_after=1)
     assert what_differs(whole.state(), again.state()) == []
-
-
-def test_loss_scaling_is_saved_too(net: str) -> None:
-    # given a training with a scaler, as amp has on a GPU
-    def scaled() -> Trainer:
-        training = trainer(settings(net))
-        training.scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=3)
-        return training
-
-    whole = scaled()
-    whole.run_epoch()
-    saved = whole.state()["scaler"]
-    # when it goes on from what was saved
-    again = scaled()
-    again.load_state(whole.state())
-    # then with the scale that had grown once in five steps
-    assert (saved["scale"], saved["_growth_tracker"]) == (16.0, 2)
-    assert again.state()["scaler"] == saved
-
-
-def test_another_seed_is_another_training(net: str) -> None:
-    one, two = (trainer(settings(net, seed=seed)) for seed in (1, 2))
-    one.run_epoch()
-    two.run_epoch()
-    assert "/model/head.weight" in what_differs(one.state(), two.state())
 
 
 def test_a_checkpoint_of_another_network(net: str, files: CheckpointFolder) -> None:
