@@ -167,6 +167,21 @@ def profile(
     return profile_one(selection, ResultsFolder(Path(results)), options)
 
 
+@_errors_name_arguments()
+def load_trained(
+    path: str | Path, *, model: str | None = None, image_size: int | None = None
+) -> Any:
+    """The network that `ridgeline train` saved, with its weights: in eval mode, on the CPU.
+
+    `path` is a checkpoint (`NAME_best.pt`) or weights alone (`NAME_final_weights.pt`). These do not
+    say of which network they are: `model` does where the file's name is another, and `image_size`
+    where the training had one.
+    """
+    from ridgeline.pipeline.train_model import load_trained as load
+
+    return load(Path(path), model, image_size)
+
+
 def profile_step() -> AbstractContextManager[None]:
     """Mark a step of your own loop: `with ridgeline.profile_step(): …`.
 

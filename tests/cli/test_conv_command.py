@@ -11,7 +11,8 @@ import pytest
 from tests.cli.analyzed_here import Printed, command, store_passport
 
 import ridgeline
-from ridgeline.cli.conv import ABOUT, parse_shape, parse_sizes
+from ridgeline.cli.conv import ABOUT, parse_shape
+from ridgeline.cli.options import parse_sizes
 from ridgeline.conv import measuring
 from ridgeline.records import ConvShape
 from ridgeline.settings import ALGORITHMS

@@ -389,6 +389,17 @@ def test_a_wide_legend_leaves_room_for_the_axes() -> None:
     assert drawing.canvas.axes[0].get_position().width > 0.5
 
 
+def test_long_names_leave_room_for_the_bars() -> None:
+    variables = "MALLOC_TOP_PAD_=268435456 MKL_NUM_THREADS=1 OMP_NUM_THREADS=1"
+    runs = [run("a", label="before"), run("b", label="after", threads=1, environment=variables)]
+    drawing = drawn(times.draw_runtimes, [only_view(study(runs, []))])
+
+    drawing.canvas.draw_without_rendering()
+    (axes,) = drawing.canvas.axes
+    assert min(name.get_window_extent().x0 for name in axes.get_yticklabels()) >= 0
+    assert axes.get_position().width > 0.4
+
+
 def test_error_bars_by_hand() -> None:
     view = only_view(study([
         run("a", time_s=0.01), run("b", time_s=0.02), run("c", time_s=0.04),

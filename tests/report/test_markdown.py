@@ -240,7 +240,8 @@ NET = "net, batch 8, fp32 training"
          f"- R1–R3: {NET} on toy took 10.0 ms to 40.0 ms a step in 3 runs; this report uses"
          " 20.0 ms."),
         (make_study([run_row(disturbed="others")]),
-         f"- R1: {NET} on toy: the machine was busy (others); no hypothesis is tested on it."),
+         f"- R1: {NET} on toy: the machine was busy (others); no hypothesis and no"
+         " speed-up uses it."),
     ],
 )  # fmt: skip
 def test_what_the_analysis_says(study: Study, line: str, tmp_path: Path) -> None:
@@ -260,3 +261,12 @@ def test_a_lower_precision_and_another_machine_are_compared() -> None:
     assert [[pair[n] for n in ("from", "to", "speed_up", "floors")] for pair in pairs] == [
         ["fp32", "amp", 2.5, 4.0], ["toy", "big", 5.0, 5.0],
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("disturbed", "is_compared"), [("", True), ("others", False)])
+def test_a_busy_machine_shows_no_speed_up(
+    disturbed: str, is_compared: bool, tmp_path: Path
+) -> None:
+    runs = [run_row(run_id="amp", precision="amp", disturbed=disturbed), run_row(disturbed="")]
+    text = report_text(make_study(runs), folder=tmp_path)
+    assert ("### Precisions and machines" in text) == is_compared

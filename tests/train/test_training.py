@@ -239,11 +239,15 @@ def test_all_of_one_step_is_inside_the_mark(net: str, monkeypatch: pytest.Monkey
     step = ["forward", "backward", "optimizer"]
     # when the second step after six others is to be marked; an epoch has five
     found = profile_one_step(training, warmup_iters=6, profile_iter=2)
-    # then seven steps are outside, and one whole step is inside
+    # then seven steps are outside, and one whole step is inside, each phase in its range
+    end = "end range 7"
     assert log == [
         *step * 7,
         "synchronize", "start profiler", "start range ridgeline_step",
-        *step,
-        "synchronize", "end range 7", "stop profiler",
+        "start range ridgeline:forward", "forward", end,
+        "start range ridgeline:loss", end,
+        "start range ridgeline:backward", "backward", end,
+        "start range ridgeline:optimizer", "optimizer", end,
+        "synchronize", end, "stop profiler",
     ]  # fmt: skip
     assert (found.step, found.is_marked, training.step) == (8, True, 8)

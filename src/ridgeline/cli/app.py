@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
-from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -29,7 +30,6 @@ from ridgeline.cli import (
 from ridgeline.cli import run as run_command
 from ridgeline.cli.interrupts import interrupts_raised
 from ridgeline.cli.messages import end_interrupted, show_message, show_problem
-from ridgeline.cli.stdout import StdoutError, give_up_stdout, guarded_stdout
 from ridgeline.errors import RidgelineError
 from ridgeline.plain import plain_text
 from ridgeline.version import __version__
@@ -39,6 +39,30 @@ WORKFLOW = (
     "analyze", "doctor", "machine", "count", "export", "run", "train", "profile", "import",
     "conv", "sweep", "status", "roofline", "compare", "report",
 )  # fmt: skip
+
+
+NAMED_PLAINLY = "names stand without an option: ridgeline {} resnet18"
+LISTED = "`ridgeline count --list` shows all models, and `ridgeline count --list 'resnet*'` some"
+OTHER_NAMES = {  # options that people know from elsewhere, and what they are here
+    **dict.fromkeys(("--arch", "--model", "--models", "--network"), NAMED_PLAINLY),
+    **dict.fromkeys(("--list-models", "--list"), LISTED),
+    "--synthetic": "--data synthetic, where a command has --data; all others make their data",
+    "--amp": "--precision amp",
+    **dict.fromkeys(("--gpu", "--cuda"), "--backend cuda, and --device N of several"),
+    "--cpu": "--backend cpu",
+}
+
+
+def _explain_option(error: Exception) -> RidgelineError | None:
+    """For an option that a command does not have, and that has another name here."""
+    name, context = getattr(error, "option_name", ""), getattr(error, "ctx", None)
+    if name not in OTHER_NAMES or context is None or not hasattr(error, "possibilities"):
+        return None
+    hint = OTHER_NAMES[name].format(context.info_name)
+    if OTHER_NAMES[name] == NAMED_PLAINLY:
+        arguments = {one.name for one in context.command.params} & {"model", "models", "names"}
+        hint = hint if arguments else "it is about no model: `ridgeline --help` lists the commands"
+    return RidgelineError(f"`{context.command_path}` has no option {name}", hint=hint)
 
 
 class InWorkflowOrder(TyperGroup):
@@ -52,6 +76,8 @@ class InWorkflowOrder(TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt:  # typer would end without a word
             end_interrupted()
+        except Exception as error:
+            raise _explain_option(error) or error from None
 
 
 app = typer.Typer(
@@ -103,16 +129,18 @@ def ridgeline(
 
 def run(arguments: list[str]) -> None:
     """Run a command. The one place that turns an error into two lines and an exit code."""
-    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115 - closed by `2>&-`
+    if isinstance(sys.stdout, io.TextIOWrapper):  # `\xe9` in an ASCII terminal
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        with interrupts_raised(), guarded_stdout():
-            app(args=arguments, prog_name="ridgeline", standalone_mode=True)
+        with interrupts_raised():
+            try:
+                app(args=arguments, prog_name="ridgeline", standalone_mode=True)
+            finally:  # a command ends in SystemExit
+                sys.stdout.flush()
     except Exception as error:
-        if isinstance(error, StdoutError):
-            give_up_stdout()
-            if error.reader_has_gone:  # `ridgeline … | head`
-                sys.exit(0)
-        elif "--debug" in arguments:
+        if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.ENOSPC):
+            _end_without_stdout(error)
+        if "--debug" in arguments:
             raise
         if isinstance(error, RidgelineError):
             show_problem(error)
@@ -121,3 +149,12 @@ def run(arguments: list[str]) -> None:
         show_problem(f"internal error: {type(error).__name__}: {text}")
         show_message("  hint: this is a bug in ridgeline; --debug shows where")
         sys.exit(1)
+
+
+def _end_without_stdout(error: OSError) -> NoReturn:
+    """End where standard output takes no more: a full disk, or `ridgeline … | head`."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it again
+    if error.errno == errno.EPIPE:
+        sys.exit(1)
+    show_problem(f"cannot write: {error.strerror}\n  hint: make room, or write elsewhere")
+    sys.exit(USER_ERROR)

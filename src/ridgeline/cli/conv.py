@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from contextlib import suppress
 from functools import partial
@@ -15,7 +14,7 @@ from ridgeline.cli.options import (
     Output,
     option,
     parse_batch_sizes,
-    parse_numbers,
+    parse_sizes,
     takes_groups,
 )
 from ridgeline.cli.step_options import InProcess, Step
@@ -46,7 +45,6 @@ EXAMPLES = """
 130 interrupted. What was measured is kept and not measured again.
 """
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
-_RANGE = re.compile(r"(\d+):(\d+):(\d+)")
 MOST_LOSSES = 20  # that are shown
 DOUBT = " (in doubt)"
 UNSTEADY_NOTE = (
@@ -182,18 +180,6 @@ def parse_shape(text: str) -> ConvShape:
             f"--shape {text!r} is not valid",
             hint=f"give {SHAPE_FORM} as whole numbers: 1,64,56,56,64,3,3,1,1",
         ) from None
-
-
-def parse_sizes(text: str | None) -> tuple[tuple[int, ...] | None, ...]:
-    """`224,320`, `224:512:32` or `3x64x64`: several sizes, of square images or whole."""
-    if text is None:
-        return (None,)
-    if (found := _RANGE.fullmatch(text)) and int(found[1]) and int(found[3]):
-        sizes = range(int(found[1]), int(found[2]) + 1, int(found[3]))
-        if sizes:
-            return tuple((size,) for size in sizes)
-    like = "224,320, or 224:512:32 with a step, or 3x64x64 for a model of your own"
-    return tuple(parse_numbers("--input-size", part, like=like) for part in text.split(","))
 
 
 def parse_algorithms(text: str) -> tuple[str, ...]:

@@ -6,7 +6,13 @@ from pathlib import Path
 
 from ridgeline.cli import options as opt
 from ridgeline.cli.interrupts import stopped_at_once
-from ridgeline.cli.messages import end_interrupted, print_json, raise_last, show_message
+from ridgeline.cli.messages import (
+    end_interrupted,
+    raise_last,
+    show_message,
+    show_models,
+    show_notes,
+)
 from ridgeline.cli.progress import progress_bar
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import one_of
@@ -32,6 +38,18 @@ FORMATS = ("table", "markdown", "csv", "json")
 TABLES = ("layers", "ops")
 CAUSAL = ("full", "half")
 ENDINGS = (".csv", ".parquet", ".md", ".json")
+LEAST_LIMIT_BYTES = 1e6  # a smaller number was meant in gigabytes
+
+
+def _parse_limit(text: str) -> int:
+    """An amount of memory; a small number without a unit is refused."""
+    limit_bytes = parse_bytes(text)
+    if limit_bytes < LEAST_LIMIT_BYTES:
+        raise RidgelineError(
+            f"--find-max-batch {text} is {limit_bytes} bytes, which hold no network",
+            hint=f"write a unit: --find-max-batch {text.rstrip('kKMGTiBb ')}GB",
+        )
+    return limit_bytes
 
 
 def count(
@@ -44,7 +62,7 @@ def count(
     mode: opt.Mode = "infer",
     precision: opt.Precision = "fp32",
     optimizer: opt.Optimizer = "sgd",
-    input_size: opt.InputSize = None,
+    input_size: opt.InputSizes = None,
     seq_len: opt.SeqLen = None,
     config: opt.Config = None,
     dim: list[str] | None = opt.option(
@@ -61,7 +79,7 @@ def count(
     ),
     growth: bool = opt.option(False, "Show how cost grows with batch and input size.", "--growth"),
     find_max_batch: int | None = opt.option(
-        None, "Largest batch that fits in 24GB, 80GiB, …", metavar="BYTES", parser=parse_bytes
+        None, "Largest batch that fits in 24GB, 80GiB, …", metavar="BYTES", parser=_parse_limit
     ),
     compare_onnx: Path | None = opt.option(
         None, "Compare with the model's ONNX file, and say why it differs.", metavar="FILE.onnx"
@@ -78,7 +96,9 @@ def count(
         None, "Write a text file per model and batch, and summary.json."
     ),
     results: Path | None = opt.folder(None, "Keep each count as a run in this folder."),
-    list_models: bool = opt.option(False, "List the models; MODEL is then a pattern.", "--list"),
+    list_models: bool = opt.option(
+        False, "List the models; MODEL is then a pattern.", "--list", "--list-models"
+    ),
     as_json: opt.JsonFormat = False,
     quiet: opt.Quiet = False,
     debug: opt.Debug = False,
@@ -90,7 +110,7 @@ def count(
     form = "json" if as_json else form
     if list_models:
         with stopped_at_once():
-            return _list_models(models or [], as_json=form == "json")
+            return show_models(models or [], as_json=form == "json")
     with stopped_at_once():  # torch would lose Ctrl-C
         from ridgeline.cli import render_count
         from ridgeline.pipeline import count_models
@@ -103,7 +123,7 @@ def count(
         precision=precision,
         optimizer=optimizer,
         causal=causal,
-        input_size=opt.parse_input_size(input_size),
+        input_sizes=opt.parse_sizes(input_size),
         seq_len=seq_len,
         config=opt.parse_config(config),
         dims=opt.parse_dims(dim or []),
@@ -132,29 +152,9 @@ def count(
         written = render_count.write_files(outcome, view, output or [], output_dir)
         for path in [*written, *stored] if not quiet else ():
             show_message(f"wrote {path}")
+    show_notes(outcome.notes)
     if interrupts:
         end_interrupted("; what was counted until then is above" if outcome.results else "")
     raise_last([error for _, error in outcome.errors])
     for comparison in outcome.comparisons:
         render_count.check_same_macs(comparison)
-
-
-def _list_models(patterns: list[str], *, as_json: bool) -> None:
-    """Print the known models, a line each."""
-    from ridgeline.workloads import list_models
-
-    models = [model for pattern in patterns or [""] for model in list_models(pattern or None)]
-    if as_json:
-        keys = ("model", "source", "about")
-        print_json([dict(zip(keys, model, strict=True)) for model in models])
-    if not models:
-        raise RidgelineError(
-            f"no model matches {' '.join(patterns)!r}",
-            hint="try a part of the name, or a pattern in quotes: --list '*net*'",
-        )
-    if as_json:
-        return
-    width = max(len(name) for name, _, _ in models)
-    for name, source, about in models:
-        print(f"{name:<{width}}  {source:<12}  {about}".rstrip())
-    show_message(f"{len(models)} models")

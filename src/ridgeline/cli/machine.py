@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ridgeline.cli.messages import print_json, show_message, show_problem
-from ridgeline.cli.options import Debug, Json, Output, Results, option, takes_groups
+from ridgeline.cli.options import (
+    Debug,
+    Json,
+    Output,
+    Outputs,
+    Results,
+    argument,
+    check_outputs,
+    option,
+    takes_groups,
+)
 from ridgeline.cli.progress import progress_bar
 from ridgeline.cli.tables import Grid, Rows, print_grid
 from ridgeline.errors import RidgelineError
@@ -21,6 +32,7 @@ from ridgeline.machine.passport import (
     peaks,
     read_passport,
 )
+from ridgeline.plain import plain_text
 from ridgeline.store import DEFAULT_RESULTS, atomic_write_text, to_json
 from ridgeline.units import format_change, format_percent, si
 
@@ -30,7 +42,8 @@ if TYPE_CHECKING:
 EXAMPLES = """
 [bold]Examples[/]
 
-  ridgeline machine describe
+  ridgeline machine describe -o env_info.md
+  ridgeline machine note my-server 'zone us-west4-a, 450 W cable'
   ridgeline machine measure --quick
   ridgeline machine measure --device cuda:0 --device cpu --name my-server
   ridgeline machine measure --energy
@@ -40,6 +53,10 @@ EXAMPLES = """
   ridgeline machine export my-server --peaks peaks.json
 """
 
+COMPILER = re.compile(r"C by (.+?), \d+-bit vectors")
+LONG_WORDS = re.compile(  # of how a ceiling was measured, the same in many rows; --json has them
+    r"(?<=\bC) by .+?(?=, \d+-bit vectors)|, a thread's share of the described cache [^,]+$"
+)
 LOADS = 15  # of a GPU; the bar of a CPU ends early
 
 app = typer.Typer(
@@ -48,12 +65,38 @@ app = typer.Typer(
 
 
 @app.command(epilog=EXAMPLES)
-def describe(as_json: Json = False, debug: Debug = False) -> None:
+def describe(outputs: Outputs = None, as_json: Json = False, debug: Debug = False) -> None:
     """Describe this machine: CPU, caches, memory, GPUs, drivers, libraries, as Markdown or JSON."""
     from ridgeline.machine.describe import describe as describe_machine
 
+    check_outputs("table", ("table",), outputs, (".md", ".json"))
     description = describe_machine()
-    print(to_json(description.to_dict()).rstrip() if as_json else description.to_markdown())
+    forms = {".json": to_json(description.to_dict()), ".md": description.to_markdown() + "\n"}
+    for path in outputs or ():
+        atomic_write_text(path, forms[path.suffix], elsewhere="-o FILE")
+        show_message(f"wrote {path}")
+    if not outputs:
+        print(forms[".json" if as_json else ".md"].rstrip())
+
+
+@app.command(epilog=EXAMPLES)
+def note(
+    name: str = argument(..., "NAME", "A machine, as reports and `machine list` name it."),
+    text: str | None = argument(None, "TEXT", "What to remember; left out, the note is shown."),
+    results: Results = DEFAULT_RESULTS,
+    debug: Debug = False,
+) -> None:
+    """Note what no program can see about a machine (a zone, a cable); reports show it."""
+    passports = Passports(results)
+    if text is not None:
+        show_message(f"wrote {passports.write_note(name, text)}")
+        return
+    known = passports.note(name)
+    if not known:
+        raise RidgelineError(
+            f"there is no note on {name}", hint=f"ridgeline machine note {name} 'zone us-west4-a'"
+        )
+    print(plain_text(known))
 
 
 @app.command(epilog=EXAMPLES)
@@ -175,6 +218,8 @@ def show(
         return
     passport = passports.read(name)
     _print_passport(passport, as_json=as_json)
+    if (known := passports.note(passport.name)) and not as_json:
+        print(plain_text(f"note: {known}"))
     if png is not None:
         draw_passport(passport, png)
         show_message(f"wrote {png}")
@@ -292,6 +337,9 @@ def _print_passport(passport: Passport, *, as_json: bool) -> None:
     if passport.ceilings or not passport.energy:
         rows = _ceiling_rows(passport)
         print_grid(Grid(header=header, rows=rows, text_columns=2, spare=spare))
+    compilers = [match[1] for c in passport.ceilings if (match := COMPILER.search(c.how))]
+    for compiler in dict.fromkeys(compilers):
+        print(f"C is compiled by {compiler}")
     for absent in passport.missing:
         print(f"not measured: {absent.what}: {absent.reason}")
     for model in passport.energy:
@@ -342,7 +390,7 @@ def _ceiling_rows(passport: Passport) -> Rows:
             format_percent(c.best / rate) if rate else "",
             f"{during.clock_hz / 1e6:.0f} MHz" if during.clock_hz else "",
             f"{during.power_w:.0f} W" if during.power_w else "",
-            ", ".join(during.throttle_reasons), _describe_method(c),
+            ", ".join(during.throttle_reasons), LONG_WORDS.sub("", _describe_method(c)),
         ])  # fmt: skip
     return rows
 

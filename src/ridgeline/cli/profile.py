@@ -17,6 +17,7 @@ from ridgeline.cli.step_options import Step, Work, make_runner
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import DEFAULT_BATCH
 from ridgeline.signals import interrupts_noted
+from ridgeline.units import format_time
 
 if TYPE_CHECKING:
     from ridgeline.pipeline.cases import Selection
@@ -140,6 +141,8 @@ def _profile(
 
     one_s = RUN_S + TRACE_S + COUNTED_S
     total_s = PROGRAM_S if program else one_s * selection.case_count
+    if not quiet:
+        messages.show_message(_describe_plan(selection, program, total_s))
     with progress_bar(total_s, quiet=quiet) as progress:
         profiler.runner.progress = progress
 
@@ -154,6 +157,18 @@ def _profile(
             profiler.profile_program(program, precision)
         else:
             profiler.profile_models(selection)
+
+
+def _describe_plan(selection: Selection, program: tuple[str, ...], total_s: float) -> str:
+    """What will be done, and about how long it takes."""
+    if program:
+        return (
+            f"profiling {program[0]}: it starts anew for every group of counters;"
+            f" about {format_time(total_s)}, or as long as it runs, times the groups"
+        )
+    count = selection.case_count
+    steps = "a run, a trace and the counters of one step"
+    return f"profiling {count} of {steps}: about {format_time(total_s)}"
 
 
 def _show(profiler: Profiler, output: Output) -> None:

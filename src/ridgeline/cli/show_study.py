@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -61,7 +62,7 @@ COLUMNS: Columns = {
     "model": _format_field("model"),
     "batch": _format_field("batch_size"),
     "precision": lambda p: f"{p['precision']} {p['mode']}",
-    "settings": lambda p: str(p["settings"]),
+    "settings": lambda p: str(p["settings"]) or NOT_KNOWN,
     "capture": _format_field("label"),
     "device": _format_field("device_name"),
     "kernels": _format_field("launches", "{:.0f}".format),
@@ -100,10 +101,11 @@ def print_steps(study: Study) -> None:
         point["mark"] = MARK if point["run_id"] in busy else ""
     header = ["model", "batch", "precision", "settings", "work", "machine", "FLOP/B", "attained",
               "step", "floor", "bound", "efficiency", "headroom"]  # fmt: skip
-    if not any(settings.values()):
-        header.remove("settings")
-    if all(point["provenance"] != "counter" for point in points):
-        header.remove("work")  # all of it is counted from the graph
+    if sys.stdout.isatty():  # elsewhere the columns are always the same
+        if not any(settings.values()):
+            header.remove("settings")
+        if all(point["provenance"] != "counter" for point in points):
+            header.remove("work")  # all of it is counted from the graph
     _print_points(points, header, ("FLOP/B", "attained", "machine", "headroom", "precision"))
     for reason in dict.fromkeys(busy[p["run_id"]] for p in points if p["mark"]):
         print_text(f"{MARK} {BUSY}: {reason}")
@@ -144,14 +146,21 @@ def print_layers(study: Study, top: int) -> None:
         return
     best = layers.sort_values("provenance").drop_duplicates(["run_id", "layer"])  # counters first
     shown = best.sort_values("headroom_s", ascending=False).head(top)
-    names = [f"{p['model']}, batch {p['batch_size']}" for p in shown.to_dict("records")]
-    shown = shown.assign(model=names)
+    shown = shown.assign(model=[_name_run(study, p) for p in shown.to_dict("records")])
     header = ["model", "layer", "kind", "work", "time", "floor", "bound", "efficiency", "headroom"]
     _print_points(shown.to_dict("records"), header, ("kind", "floor", "work"), names=4)
     notes = floor_notes(study)
     for run_id, name in shown.drop_duplicates("run_id").set_index("run_id")["model"].items():
         if run_id in notes:
             print_text(f"{name}: {notes[str(run_id)]}")
+
+
+def _name_run(study: Study, point: Point) -> str:
+    """The network and the batch; all that tells its run from others where several have these."""
+    name = f"{point['model']}, batch {point['batch_size']}"
+    same = [case for case in study.cases if case.title.startswith(f"{name}, ")]
+    case = study.case_of.get(str(point["run_id"]))
+    return name if case is None or len(same) == 1 else case.title
 
 
 ENERGY_COLUMNS: dict[str, Callable[[Point], str]] = {

@@ -62,7 +62,7 @@ def print_stages(stages: list[StageStatus], *, as_json: bool) -> None:
     header = ["sweep", "stage", "cases", "done", "running", "pending", "failed", "to go"]
     print_grid(Grid(header=header, rows=rows, text_columns=2))
     for one in stages:
-        reasons = Counter(f"{r.status}: {r.reason}" if r.reason else r.status
+        reasons = Counter(f"{r.status}: {r.detail}" if r.detail else r.status
                           for _, r in one.failures)  # fmt: skip
         for reason, count in reasons.most_common(MOST_REASONS):
             print(f"{one.name} {one.stage}: {count} × {reason}")

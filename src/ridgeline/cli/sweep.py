@@ -76,7 +76,10 @@ def sweep(
         plan.matrix.stage(stage)
     if is_cancel:
         _cancel(plan)
-    elif dry_run and markdown:
+        return
+    if shard is None:
+        plan.check_models()
+    if dry_run and markdown:
         _print_matrix(plan, stage)
     elif dry_run:
         _show_plan(plan, stage, executor, as_json=output.as_json)
@@ -124,10 +127,12 @@ def _show_ready(copy: str | None, *, as_json: bool) -> None:
 
 
 def _cancel(plan: Sweep) -> None:
+    from ridgeline.report.text import counted
     from ridgeline.sweep.run import cancel
 
-    count = cancel(plan)
-    print(f"{plan.matrix.name}: {count} cases were at work and are ended; what is done is kept")
+    count, left = cancel(plan)
+    still = f", {left} of them still: try again in a minute" if left else ""
+    print(f"{plan.matrix.name}: {counted(count, 'case')} at work{still}; what is done is kept")
 
 
 # ---------------------------------------------------------------- a dry run
@@ -230,7 +235,7 @@ def _print_record(case: SweepCase, record: CaseRecord) -> None:
     from ridgeline.units import format_time
 
     took = f" ({format_time(record.time_s)})" if record.time_s else ""
-    why = f": {record.reason}" if record.reason else ""
+    why = f": {record.detail}" if record.detail else ""
     print(f"{record.status}: {case.name}{took}{why}", flush=True)
 
 

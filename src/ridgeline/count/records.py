@@ -47,6 +47,7 @@ class ModuleCall:
     calls: int = 0
     input_shapes: Shapes = ()
     output_shapes: Shapes = ()
+    output_bytes: int = 0  # of all its calls in the forward pass
 
 
 def shapes_text(shapes: Iterable[tuple[int, ...]]) -> str:

@@ -137,6 +137,8 @@ class ModuleRecorder(ModuleTracker):
         call = self.calls.get(path)
         if call is not None and not call.output_shapes:
             call.output_shapes = shapes_of(output)
+        if call is not None and current_node() is None:  # else it is recomputed
+            call.output_bytes += sum(tensor.nbytes for tensor in tensors_in(output))
 
     def _is_failing(self) -> bool:
         """Whether an error is on its way; recomputation that has done enough ends by one."""

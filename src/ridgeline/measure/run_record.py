@@ -109,7 +109,6 @@ def timed_result(case: Case, timing: Timing, **values: Any) -> RunResult:
         iters=steps,
         samples_per_step=samples,
         samples_processed=samples * steps,
-        samples_per_s=samples * steps / timing.elapsed_s,
         elapsed_s=timing.elapsed_s,
         clock="device events" if backend.has_events else "host, monotonic",
         step_time_s=summarise(timing.device.steps_s),

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from ridgeline.conv.network import use_algorithm
-from ridgeline.measure.backends import Backend, Precision
+from ridgeline.measure.backends import Backend, Precision, nvtx_range
 from ridgeline.measure.timing import Marks
 from ridgeline.settings import SYNTHETIC, Settings, option
 from ridgeline.workloads import Inputs, Workload
@@ -160,7 +160,7 @@ def make_stepper(
         scaler=precision.scaler(backend) if workload.mode == "train" else None,
         parts=settings.batches_in_step(workload.mode),
         notes=tuple(notes),
-        named=_nvtx_range if settings.nvtx and backend.kind == "cuda" else lambda _: nullcontext(),
+        named=nvtx_range if settings.nvtx and backend.kind == "cuda" else lambda _: nullcontext(),
     )
 
 
@@ -177,16 +177,6 @@ def loader_options(settings: Settings) -> dict[str, Any]:
         "prefetch_factor": settings.prefetch_factor,
         "persistent_workers": settings.workers > 0,
     }
-
-
-@contextmanager
-def _nvtx_range(name: str) -> Iterator[None]:
-    """A range of the whole process: one of the thread would miss autograd's threads."""
-    handle = torch.cuda.nvtx.range_start(f"ridgeline:{name}")
-    try:
-        yield
-    finally:
-        torch.cuda.nvtx.range_end(handle)
 
 
 @contextmanager

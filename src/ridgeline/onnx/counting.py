@@ -15,7 +15,7 @@ from ridgeline.costs.work import MalformedError, Shape, Work
 from ridgeline.count.fused import fused_step
 from ridgeline.count.records import CAUSAL, FusedBytes, Memory, ModuleCall, OpCost
 from ridgeline.count.result import CountResult
-from ridgeline.errors import RidgelineError
+from ridgeline.errors import MissingSizeError, RidgelineError
 from ridgeline.onnx.dims import bind_dims, check_sizes, quote_name, real_inputs
 from ridgeline.onnx.graph import Results, Runner, Scope, Walk, convert_old_opset, walk_model
 from ridgeline.onnx.infer import from_array, make_tensor
@@ -120,7 +120,8 @@ def _check_unmatched(walk: Walk) -> None:
     strange = [name for name in walk.bound.numbers if name not in names]
     if strange:
         known = ", ".join(map(plain_line, walk.bound.sizes)) or "none"
-        raise RidgelineError(
+        raise MissingSizeError(
+            strange[0],
             f"no dimension, loop or node is called {', '.join(map(quote_name, strange))}",
             hint=f"the open dimensions of this file: {known}",
         )
@@ -202,9 +203,10 @@ def _modules(
         call = row.call
         if row.path in modules:
             modules[row.path].calls += row.repeats
-            continue
-        moving = _shapes(t for t in call.inputs if not t.is_weight)
-        modules[row.path] = ModuleCall(call.op_type, row.repeats, moving, _shapes(call.outputs))
+        else:
+            moving = _shapes(t for t in call.inputs if not t.is_weight)
+            modules[row.path] = ModuleCall(call.op_type, row.repeats, moving, _shapes(call.outputs))
+        modules[row.path].output_bytes += row.repeats * sum(t.nbytes for t in call.outputs)
     return modules
 
 

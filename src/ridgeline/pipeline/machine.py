@@ -65,6 +65,11 @@ class MachineAnswer:
     note: str
 
 
+def is_measured(results: Path, device: str, *, is_quick: bool) -> bool:
+    """Whether `machine_task` will find a passport."""
+    return _find_passport(Passports(results), describe(), device, is_quick=is_quick) is not None
+
+
 def machine_task(
     results: Path, send: OnProgress, *, device: str, quick: bool, remeasure: bool
 ) -> MachineAnswer:

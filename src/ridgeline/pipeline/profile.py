@@ -144,7 +144,7 @@ class Profiler:
 
     def _profile(self, run: MeasuredRun, task: Task) -> None:
         request = run.request
-        name = f"{request.model}, batch {request.batch_size}, {request.precision}"
+        name = f"{request.model}, batch {request.batch_size}, {run.result.precision}"
         self.progress.expect(TRACE_S + COUNTED_S)
         self.progress.start(name)
         options = {"label": self.label, **self._listeners(name)}

@@ -404,13 +404,13 @@ def summarise(request: Request, profiled: ProfiledStep, run: MeasuredRun | None)
 
 def tables_of(profiled: ProfiledStep) -> dict[str, pd.DataFrame]:
     """The kernels and the copies of one step; without a trace there are no copies."""
-    tables = {"kernels": _average_kernels(profiled.kernels, profiled.steps)}
+    tables = {"kernels": average_kernels(profiled.kernels, profiled.steps)}
     if profiled.copies is not None:
         tables["copies"] = sum_copies(profiled.copies, profiled.steps)
     return tables
 
 
-def _average_kernels(kernels: pd.DataFrame, steps: int) -> pd.DataFrame:
+def average_kernels(kernels: pd.DataFrame, steps: int) -> pd.DataFrame:
     """The kernels of one step, on average over several."""
     if steps == 1:
         return kernels

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib import resources
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 from ridgeline.errors import RidgelineError
@@ -36,6 +37,7 @@ from ridgeline.sweep.slurm import (
 )
 from ridgeline.sweep.status import StageStatus, read_stages
 from ridgeline.sweep.tables import write_tables
+from ridgeline.workloads.sources import check_model, file_digest
 
 EXECUTORS = ("local", "slurm")
 ENDING_S = 20.0  # for a process to end the case that it is at
@@ -57,7 +59,19 @@ class Sweep:
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.results, self.matrix.name)
-        self.plans = {stage.name: plan_stage(stage) for stage in self.matrix.stages}
+        stored = self.ledger.read_digests()  # for files that cannot be seen from this folder
+        missing = {model: stored[model] for model in stored if file_digest(model) is None}
+        self.plans = {stage.name: plan_stage(stage, missing) for stage in self.matrix.stages}
+
+    def check_models(self) -> None:
+        """Refuse open cases of models that cannot be found, before any of them runs."""
+        for stage in self.matrix.stages:
+            for model in dict.fromkeys(case.spec.model for case in self.open_cases(stage.name)):
+                try:
+                    check_model(model)
+                except RidgelineError as error:
+                    problem = f"{stage.place}: {error.problem}"
+                    raise RidgelineError(problem, hint=error.hint) from error
 
     def save(self) -> None:
         """Keep the plan, and take over what is stored already."""
@@ -137,6 +151,7 @@ def run_sweep(
 ) -> list[StageStatus]:
     """Run a sweep here to its end, or submit it; with its tables. How far it is then."""
     one_of("executor", executor, EXECUTORS)
+    sweep.check_models()
     sweep.save()
     if retry_failed:
         sweep.retry_failed(stage)
@@ -195,10 +210,10 @@ class LocalRun:
             raise RidgelineError("the sweep names kinds of GPU, and only Slurm chooses among them",
                                  hint="leave `gpu` out, or use --executor slurm")  # fmt: skip
         shards = split_into_shards(cases, self.parallel) if self.parallel > 1 else [cases]
-        if len(shards) > 1:
-            self._run_processes(stage, len(shards))
-            return
         with ended_by_signals():
+            if len(shards) > 1:
+                self._run_processes(stage, len(shards))
+                return
             Shard(
                 ledger=self.sweep.ledger, stage=stage.name, progress=self.progress,
                 on_record=self.on_record, work=self.work,
@@ -222,7 +237,7 @@ class LocalRun:
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     for process in processes:
         if process.poll() is None:
-            process.send_signal(signal.SIGINT)
+            process.terminate()  # not SIGINT, which a shell's `&` makes them ignore
     for process in processes:
         try:
             process.wait(ENDING_S)
@@ -400,8 +415,8 @@ class SlurmRun:
         self.on_message(f"the next stage has to be started by hand: Slurm refuses {path}")
 
 
-def cancel(sweep: Sweep, slurm: Slurm | None = None) -> int:
-    """End what runs and keep what is done; how many cases were at work."""
+def cancel(sweep: Sweep, slurm: Slurm | None = None) -> tuple[int, int]:
+    """End what runs and keep what is done; how many cases were at work, and how many still are."""
     ledger, slurm = sweep.ledger, slurm or Slurm()
     running = ledger.running()
     if slurm.has("scancel"):
@@ -413,4 +428,7 @@ def cancel(sweep: Sweep, slurm: Slurm | None = None) -> int:
         if holder.host == socket.gethostname() and not holder.job:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(holder.pid, signal.SIGTERM)
-    return len(running)
+    until_s = monotonic() + ENDING_S
+    while (left := running.keys() & ledger.running()) and monotonic() < until_s:
+        sleep(0.2)
+    return len(running), len(left)

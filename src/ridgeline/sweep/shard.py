@@ -291,10 +291,15 @@ class Interrupt:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """SIGUSR2, which Slurm sends some time before a job's end, and SIGTERM act like Ctrl-C."""
+    """SIGUSR2, which Slurm sends some time before a job's end, and SIGTERM act like Ctrl-C.
+
+    Also where Ctrl-C is ignored, as in a process that a script starts with `&`.
+    """
 
     def end(number: int, frame: object) -> None:
         Interrupt.reason = JOB_TIME_ENDS if number == signal.SIGUSR2 else "the job is ended"
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 
     if sys.platform == "win32":

@@ -312,10 +312,6 @@ class Slurm:
         return parse_sacct(self.ask("sacct", "-n", "-P", "--format=JobID,State", "--starttime",
                                     "now-30days", "-j", ",".join(job_ids)))  # fmt: skip
 
-    def cancel(self, job_ids: Sequence[str]) -> None:
-        if job_ids:
-            self.run(("scancel", *job_ids))
-
     def requeue(self, task: str) -> bool:
         """Have a task of an array start again."""
         return bool(task) and self.run(("scontrol", "requeue", task)).returncode == 0

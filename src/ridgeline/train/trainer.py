@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import count
@@ -18,7 +18,7 @@ from torch.optim import SGD
 from torch.utils.data import DataLoader, Dataset
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.backends import Backend, Precision, marked
+from ridgeline.measure.backends import Backend, Precision, marked, nvtx_range
 from ridgeline.measure.isolation import is_out_of_memory
 from ridgeline.measure.step import random_state, restore_random_state, seed_all
 from ridgeline.train.checkpoints import CheckpointFolder, checkpoint, save
@@ -37,6 +37,7 @@ from ridgeline.workloads.workload import one_line
 LOOK_EVERY = 20  # steps between two looks at the loss of a device that runs behind the host
 
 OnStep = Callable[[StepProgress], object]
+Named = Callable[[str], AbstractContextManager[None]]
 
 
 class Trainer:
@@ -105,21 +106,29 @@ class Trainer:
             images = images.contiguous(memory_format=torch.channels_last)
         return images.to(self.precision.dtype or torch.float32), batch[1]
 
-    def train_step(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Forward, backward, optimizer; answers the loss and how many were right, on the device."""
+    def train_step(
+        self, images: Tensor, labels: Tensor, named: Named = lambda phase: nullcontext()
+    ) -> tuple[Tensor, Tensor]:
+        """Forward, backward, optimizer; answers the loss and how many were right, on the device.
+
+        `named` names the phases for a profiler.
+        """
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.lr_at(self.step)
         self.optimizer.zero_grad(set_to_none=True)
-        with self.precision.autocast(self.backend):
+        with named("forward"), self.precision.autocast(self.backend):
             output = self.model(images)
-        loss = smoothed_loss(output, labels, self.settings.label_smoothing)
-        if self.scaler is None:
-            loss.backward()
-            self.optimizer.step()
-        else:
-            self.scaler.scale(loss).backward()
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
+        with named("loss"):
+            loss = smoothed_loss(output, labels, self.settings.label_smoothing)
+        scaler = self.scaler
+        with named("backward"):
+            (loss if scaler is None else scaler.scale(loss)).backward()
+        with named("optimizer"):
+            if scaler is None:
+                self.optimizer.step()
+            else:
+                scaler.step(self.optimizer)
+                scaler.update()
         self.step += 1
         return loss.detach(), correct(output, labels)
 
@@ -298,7 +307,8 @@ def profile_one_step(
 ) -> ProfiledStep:
     """Run `warmup_iters` steps, then mark the `profile_iter`-th that follows, all of it.
 
-    Forward, backward and optimizer are inside; making the batch is not.
+    Forward, loss, backward and optimizer are inside, each in a range of its own; making the batch
+    is not.
     """
     trainer.model.train()
     batches = (batch for epoch in count() for batch in trainer.feed.epoch(epoch))
@@ -309,7 +319,8 @@ def profile_one_step(
             on_step(done, total)
         images, labels = trainer.prepared(next(batches))
         with marked(trainer.backend) as is_marked:
-            loss, _ = trainer.train_step(images, labels)
+            named = nvtx_range if is_marked else lambda phase: nullcontext()
+            loss, _ = trainer.train_step(images, labels, named)
     return ProfiledStep(step=total, loss=float(loss), is_marked=is_marked)
 
 

@@ -50,8 +50,7 @@ def resolve(spec: WorkloadSpec) -> Workload:
     if not colon:
         return _load(MODULES[_source_of(spec.model)], spec.model, spec)
     if source not in MODULES:
-        hint = f"the sources are {', '.join(MODULES)} and path/to/file.py:factory"
-        raise unknown_name("source", source, MODULES, hint=hint)
+        raise _unknown_source(source)
     require_package(source, spec.model)
     return _load(MODULES[source], name, spec)
 
@@ -74,6 +73,26 @@ def _source_of(name: str) -> str:
         if name in models_of(source):
             hint = f"{source} has it: write {source}:{name}"
     raise unknown_name("model", name, [one for names in known.values() for one in names], hint=hint)
+
+
+def check_model(model: str) -> None:
+    """Refuse a file that is not here, and a name that the packages installed here do not have.
+
+    Without torch nothing is known of names: a cluster's login node may have none.
+    """
+    source, colon, _ = model.partition(":")
+    if is_file(model):
+        if file_digest(model) is None:
+            raise RidgelineError(f"no such file: {model}", hint="name its path from this folder")
+    elif colon and source not in MODULES:
+        raise _unknown_source(source)
+    elif not colon and is_installed("torchvision") and is_installed("torch"):
+        _source_of(model)
+
+
+def _unknown_source(source: str) -> RidgelineError:
+    hint = f"the sources are {', '.join(MODULES)} and path/to/file.py:factory"
+    return unknown_name("source", source, MODULES, hint=hint)
 
 
 def require_package(source: str, model: str) -> None:

@@ -55,8 +55,8 @@ FOR_EACH: dict[str, tuple[str, Callable[[MachineView], Drawing | None]]] = {
     "joules": ("joules_{}", energy.draw_front),
 }
 ENERGY_KINDS = ("energy", "power", "joules")
-RUNTIME, SWEEP = "runtime", "sweep"  # of all machines; one for each sweep
-KINDS = (*FOR_EACH, RUNTIME, SWEEP, *OF_CONVOLUTIONS)
+RUNTIME, TRAINING, SWEEP = "runtime", "training", "sweep"  # of all machines; one for each sweep
+KINDS = (*FOR_EACH, RUNTIME, TRAINING, SWEEP, *OF_CONVOLUTIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +142,7 @@ def _list_figures(study: Study) -> Iterator[tuple[str, str, str, Callable[[], Dr
         for kind, (name, draw) in FOR_EACH.items():
             yield kind, view.machine.env, name.format(view.name), partial(draw, view)
     yield RUNTIME, "", RUNTIME, partial(times.draw_runtimes, views)
+    yield TRAINING, "", TRAINING, partial(times.draw_trainings, study)
     for sweep in read_sweeps(study):
         name = safe_name(f"{SWEEP}_{sweep.name}", otherwise=SWEEP)
         yield SWEEP, "", name, partial(draw_sweep, sweep)

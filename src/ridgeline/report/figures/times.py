@@ -1,14 +1,18 @@
-"""Throughput against batch size, and bars of step times."""
+"""Throughput against batch size, bars of step times, curves of trainings."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ridgeline.report.figures.style import (
+    DPI,
     INK,
     MARK_PT,
     SMALL_PT,
+    TITLE_PT,
+    WIDTH_IN,
     Drawing,
     colours,
     dense_ticks,
@@ -21,8 +25,10 @@ from ridgeline.report.figures.style import (
     sample,
 )
 from ridgeline.report.figures.views import MachineView, name_modes, short_name
+from ridgeline.report.study import Study
+from ridgeline.report.tables import trainings_table
 from ridgeline.report.text import counted
-from ridgeline.units import format_time, si
+from ridgeline.units import format_percent, format_time, si
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,6 +39,9 @@ WIDE = 20.0  # highest over lowest: from here on a logarithmic axis shows more
 MOST_BARS = 30
 ROW_IN = 0.17
 GAP = 0.4  # between configurations, in bars
+TRAINING_IN = 2.9
+TRAINING_HEADING = "Training: loss and accuracy by epoch"
+NAME_CHARACTERS = 40  # a line of a configuration's name
 RUNTIME_HEADING = "Step time by configuration and machine"
 
 
@@ -78,11 +87,17 @@ def draw_throughput(view: MachineView) -> Drawing | None:
 def rates_by_batch(runs: pd.DataFrame) -> pd.DataFrame:
     """A row per configuration: samples per second with the ends of its error bar.
 
-    The middle is the repeat with the median time. The bar spans the 95 % intervals of all.
+    The middle is the repeat with the median time. The bar spans the 95 % intervals of all; a run
+    without one, as an imported one, is its rate alone.
     """
     table = runs[runs["samples_per_s"].gt(0)]
+    rate = table["samples_per_s"]
+    table = table.assign(
+        slowest=table["samples_per_s_low"].fillna(rate),
+        fastest=table["samples_per_s_high"].fillna(rate),
+    )
     same = table.groupby("configuration", sort=False)
-    ends = same.agg(low=("samples_per_s_low", "min"), high=("samples_per_s_high", "max"))
+    ends = same.agg(low=("slowest", "min"), high=("fastest", "max"))
     chosen = table[table["is_chosen"]].rename(columns={"samples_per_s": "rate"})
     columns = ["configuration", "model", "precision", "batch_size", "variant", "mode", "rate"]
     rates = chosen[columns].merge(ends, on="configuration")
@@ -118,8 +133,10 @@ def draw_runtimes(views: Sequence[MachineView]) -> Drawing | None:
     if times.empty:
         return None
     shown = times.nlargest(MOST_BARS, "time_s").sort_values(["group", "time_s"])
+    shown["name"] = [textwrap.fill(name, NAME_CHARACTERS) for name in shown["name"]]
     colour = colours(times["machine"])
-    height = 1.1 + ROW_IN * (len(shown) + GAP * shown["group"].nunique())
+    lines = max(name.count("\n") + 1 for name in shown["name"])
+    height = 1.1 + ROW_IN * lines * (len(shown) + GAP * shown["group"].nunique())
     subtitle = f"{name_modes(times)}; median; error bars: 95 % interval, over all repeats"
     axes = new_axes(RUNTIME_HEADING, subtitle, height_in=max(2.2, height))
     _draw_bars(axes, shown, colour)
@@ -142,8 +159,13 @@ def collect_times(views: Sequence[MachineView]) -> pd.DataFrame:
     for view in views:
         if not len(view.runs):
             continue
-        same = view.runs.groupby("configuration", sort=False)
-        ends = same.agg(low=("step_interval_low_s", "min"), high=("step_interval_high_s", "max"))
+        step_s = view.runs["step_median_s"]
+        runs = view.runs.assign(
+            shortest=view.runs["step_interval_low_s"].fillna(step_s),
+            longest=view.runs["step_interval_high_s"].fillna(step_s),
+        )
+        same = runs.groupby("configuration", sort=False)
+        ends = same.agg(low=("shortest", "min"), high=("longest", "max"))
         chosen = view.runs[view.runs["is_chosen"]].merge(ends, on="configuration")
         tables.append(chosen.assign(
             machine=view.name, device=view.device, time_s=chosen["step_median_s"],
@@ -183,3 +205,44 @@ def _draw_bars(axes: Axes, times: pd.DataFrame, colour: dict[str, str]) -> None:
     for row_at, time_s, end in zip(rows_at, times["time_s"], ends, strict=True):
         axes.annotate(format_time(time_s), (end, row_at), (4, 0), textcoords="offset points",
                       va="center", fontsize=SMALL_PT)  # fmt: skip
+
+
+# ---------------------------------------------------------------- trainings
+
+
+def draw_trainings(study: Study) -> Drawing | None:
+    """Loss and accuracy against epochs, a colour for each training."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    epochs = trainings_table(study.trainings)
+    if epochs.empty:
+        return None
+    canvas = Figure(figsize=(WIDTH_IN, TRAINING_IN), dpi=DPI, layout="constrained")
+    losses, accuracies = canvas.subplots(1, 2)
+    colour = colours(epochs["training"])
+    for name, same in epochs.groupby("training", sort=False):
+        look = {"color": colour[str(name)], "marker": "o", "markersize": 2.5, "linewidth": 1.3}
+        losses.plot(same["epoch"], same["train_loss"], **look)
+        accuracies.plot(same["epoch"], 100 * same["test_accuracy"], **look)
+        accuracies.plot(same["epoch"], 100 * same["train_accuracy"], **look, linestyle=":")
+    losses.set_ylabel("training loss")
+    accuracies.set_ylabel("accuracy (%)")
+    accuracies.set_ylim(0, 102)
+    for axes in (losses, accuracies):
+        axes.set_xlabel("epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
+        axes.grid(visible=True, which="major")
+    losses.set_ylim(bottom=0)
+    canvas.suptitle(TRAINING_HEADING, x=0.01, ha="left", fontsize=TITLE_PT, weight="bold")
+    draw_legend(accuracies, [
+        ("training", legend_lines(colour)),
+        ("accuracy", [(sample(line="-"), "of test images"), (sample(line=":"), "while training")]),
+    ])  # fmt: skip
+    best = epochs.iloc[int(epochs["test_accuracy"].to_numpy().argmax())]
+    caption = (
+        f"{counted(len(colour), 'training')}; the best is {best['training']} with"
+        f" {format_percent(best['test_accuracy'])} of the test images after epoch"
+        f" {best['epoch']:.0f}."
+    )
+    return Drawing(axes=losses, title=TRAINING_HEADING, caption=caption)
