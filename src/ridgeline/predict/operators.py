@@ -300,22 +300,3 @@ def _spatial(point: OperatorPoint) -> tuple[float, ...]:
     x, w = sizes[1:3] if is_backward else sizes[:2]
     out = sizes[0] if is_backward else point.output
     return float(prod(w[2:]) or 1), max(1.0, prod(x[2:]) / max(prod(out[2:]), 1))
-
-
-# ---------------------------------------------------------------- replay
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replay:
-    """A call with operands of its own. `warm` are those that the call before has just written."""
-
-    run: Callable[[], object]
-    warm: tuple[Any, ...] = field(default=())
-    nbytes: int = 0
-
-
-WEIGHTS = {  # positions of arguments that stay as they are from step to step
-    "convolution": (1, 2), "convolution_backward": (2,), "addmm": (0, 2), "mm": (1,),
-    "native_batch_norm": (1, 2, 3, 4), "native_layer_norm": (2, 3), "embedding": (0,),
-    "native_group_norm": (1, 2),
-}  # fmt: skip
