@@ -138,7 +138,7 @@ def _count_model(
 ) -> None:
     for batch_size in options.batch_sizes or (1,):
         on_progress(f"{model}, batch {batch_size}")
-        result = _count(options, model, batch_size)
+        result = count_one(options, model, batch_size)
         outcome.results.append(result)
         if options.compare_onnx is not None:
             spec = options.spec(model, result.batch_size)
@@ -154,13 +154,13 @@ def _count_model(
 
     def peak_bytes(batch_size: int) -> int:
         on_progress(f"{model}, does batch {batch_size} fit?")
-        return _count(options, model, batch_size).memory.peak_bytes
+        return count_one(options, model, batch_size).memory.peak_bytes
 
     if options.limit_bytes is not None:
         outcome.max_batches[model] = max_batch(peak_bytes, options.limit_bytes)
 
 
-def _count(options: CountOptions, model: str, batch_size: int) -> CountResult:
+def count_one(options: CountOptions, model: str, batch_size: int) -> CountResult:
     if is_onnx(model):
         from ridgeline.onnx import count_onnx
 
