@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.count.records import Settings as CountSettings
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.describe import Description, describe, machine_name
 from ridgeline.machine.measure import choose_devices
 from ridgeline.measure.worker import torch_needed
-from ridgeline.pipeline.count_models import CountOptions, count_one
+from ridgeline.pipeline.cases import Selection
+from ridgeline.pipeline.count_models import CountOptions, ModuleWork, count_one
 from ridgeline.pipeline.machine import check_passport_name, passport_name
 from ridgeline.predict.calibration import Calibration, Calibrations, PastPrediction
 from ridgeline.predict.predict import (
@@ -22,8 +25,11 @@ from ridgeline.predict.predict import (
     points_to_refine,
     predict_step,
 )
+from ridgeline.predict.stored import PLAIN, store_prediction
+from ridgeline.records import CountRequest, WorkloadSpec
 from ridgeline.settings import Settings
 from ridgeline.store import MeasuredRun, ResultsFolder
+from ridgeline.workloads.sources import file_digest, is_onnx
 
 if TYPE_CHECKING:
     pass
@@ -103,14 +109,14 @@ def calibrate_machine(
     )  # fmt: skip
 
 
+GRAPHS = "reduce-overhead"  # of the compiler: CUDA graphs
 DEFAULT_PRECISIONS = ("fp32", "tf32", "bf16", "amp")
 
 
 def _finish(calibration: Calibration) -> Calibration:
     from ridgeline.predict.calibrate import add_peaks
 
-    now = datetime.now().astimezone().isoformat(timespec="seconds")
-    return replace(add_peaks(calibration), measured_at=now).fit_curves()
+    return replace(add_peaks(calibration), measured_at=_now()).fit_curves()
 
 
 def _nothing_measured(measured: Any) -> RidgelineError:
@@ -186,17 +192,38 @@ def predict_models(
                         calibrations[number] = calibration = refine(
                             count, calibration, request.refine_s, results
                         )
-                    outcome.predictions.append(
-                        predict_step(
-                            count,
-                            calibration,
-                            compile_mode=request.compile_mode,
-                            with_layers=request.layers,
-                        )
+                    found = predict_step(
+                        count,
+                        calibration,
+                        compile_mode=request.compile_mode,
+                        with_layers=request.layers,
                     )
+                    outcome.predictions.append(found)
+                    if not is_onnx(model):
+                        spec = request.count.spec(model, batch_size)
+                        _keep(request, spec, found, calibration, results)
             except RidgelineError as error:
                 outcome.errors.append((model, error))
                 break
+
+
+def _keep(
+    request: PredictRequest,
+    spec: WorkloadSpec,
+    found: Prediction,
+    calibration: Calibration,
+    results: Path,
+) -> None:
+    """Store a prediction for the report, where there are results already."""
+    options = request.count
+    if results.is_dir():
+        of = CountRequest(
+            **vars(spec), digest=file_digest(spec.model),
+            precision=options.precision, optimizer=options.optimizer,
+        )  # fmt: skip
+        store_prediction(
+            results, of, found, calibration, made_at=_now(), compile_mode=request.compile_mode
+        )
 
 
 def read_machine(name: str | None, results: Path) -> Calibration:
@@ -259,6 +286,95 @@ def refine(count: Any, calibration: Calibration, budget_s: float, results: Path)
     return refined
 
 
+# ---------------------------------------------------------------- for an analysis
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictTask:
+    """The steps that will run, to be predicted before they do."""
+
+    results: Path
+    selection: Selection
+    batch_sizes: Mapping[str, tuple[int, ...]]  # by model
+    device: str
+    module: ModuleWork | None = None
+
+
+def find_calibration(results: Path, device: str) -> Calibration | None:
+    """That of a device of this machine; None where it was not calibrated."""
+    description, calibrations = describe(), Calibrations(results)
+    name = passport_name(machine_name(description), description, device)
+    return calibrations.read(name) if name in calibrations.names() else None
+
+
+def predict_task(task: PredictTask, send: Callable[[str], None]) -> int:
+    """Predict and store every step of an analysis, and what would change it; how many there are."""
+    from ridgeline.count.counting import count_workload
+    from ridgeline.measure.backends import choose_backend, choose_precision
+
+    calibration = find_calibration(task.results, task.device)
+    if calibration is None:
+        return 0
+    counter = task.module.counter if task.module else count_workload
+    digest = task.module.digest if task.module else None
+    predicted = 0
+    for spec, settings in product(task.selection.specs(), task.selection.settings):
+        if any(getattr(settings, name) != getattr(Settings(), name) for name in PLAIN):
+            continue
+        backend = choose_backend(settings.backend, settings.device)
+        used = choose_precision(settings.precision, backend).used
+        batches = task.batch_sizes.get(spec.model, (1,))
+        steps = [_Step(batch, used, settings.compile) for batch in batches]
+        for step in [*steps, *_what_ifs(steps[-1], task)]:
+            send(f"{spec.model}, batch {step.batch_size}")
+            request = CountRequest(
+                **vars(replace(spec, batch_size=step.batch_size)),
+                digest=digest or file_digest(spec.model),
+                precision=step.precision, optimizer=settings.optimizer,
+            )  # fmt: skip
+            count = counter(request.workload, _counting(request))
+            found = predict_step(count, calibration, compile_mode=step.compile_mode)
+            store_prediction(
+                task.results, request, found, calibration, made_at=_now(),
+                compile_mode=step.compile_mode, what_if=step.what_if,
+            )  # fmt: skip
+            predicted += 1
+    return predicted
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What distinguishes the predicted steps of a model."""
+
+    batch_size: int
+    precision: str
+    compile_mode: str | None
+    what_if: str = ""
+
+
+def _what_ifs(step: _Step, task: PredictTask) -> list[_Step]:
+    """Changes of a step that nobody asked to run."""
+    changes = []
+    if task.module is None:  # a module has inputs of one batch
+        changes.append(replace(step, batch_size=2 * step.batch_size, what_if="batch x2"))
+    if task.device.startswith("cuda"):
+        if step.precision == "fp32":
+            changes.append(replace(step, precision="amp", what_if="amp"))
+        if step.compile_mode is None:
+            changes.append(replace(step, compile_mode=GRAPHS, what_if="CUDA graphs"))
+    return changes
+
+
+def _counting(request: CountRequest) -> CountSettings:
+    return CountSettings(
+        mode=request.mode, precision=request.precision, optimizer=request.optimizer or "sgd"
+    )
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
 # ---------------------------------------------------------------- what was measured later
 
 
@@ -266,22 +382,18 @@ def remember_runs(results: ResultsFolder, calibration: Calibration) -> Calibrati
     """With the errors of predictions of stored runs that this device made since its calibration."""
     known = {one.run_id for one in calibration.past}
     found = list(calibration.past)
-    for run in results.index().measured_runs():
-        if run.run_id not in known and is_comparable(run, calibration):
+    for run in results.index().runs:
+        if run.run_id not in known and _is_plain(run, calibration):
             with suppress(RidgelineError):
                 found.append(_judge(run, calibration))
     return replace(calibration, past=tuple(found))
 
 
-def is_comparable(run: MeasuredRun, calibration: Calibration) -> bool:
+def _is_plain(run: MeasuredRun, calibration: Calibration) -> bool:
     """Whether a run was a plain step on the calibrated device."""
-    result, request = run.result, run.request
     plain = Settings()
-    same = all(
-        getattr(request, name) == getattr(plain, name)
-        for name in ("compile", "channels_last", "grad_accum_steps", "algorithm")
-    )
-    return same and result.device_name == calibration.device_name
+    same = all(getattr(run.request, name) == getattr(plain, name) for name in ("compile", *PLAIN))
+    return same and run.result.device_name == calibration.device_name
 
 
 def _judge(run: MeasuredRun, calibration: Calibration) -> PastPrediction:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.predict.curves import Features
 
 if TYPE_CHECKING:
-    from ridgeline.count.cost_records import OpCost
+    from ridgeline.count.records import OpCost
     from ridgeline.count.result import CountResult
 
 OPTIMIZER = "optimizer"

@@ -33,6 +33,7 @@ from ridgeline.report.convolutions import (
 )
 from ridgeline.report.executed import Executed, describe_times, describe_trust
 from ridgeline.report.hypotheses import OUTCOMES, Verdict
+from ridgeline.report.predictions import PREDICTION, describe_predictions, list_predictions
 from ridgeline.report.study import Study
 from ridgeline.report.summary import write_headline
 from ridgeline.report.sweeps import describe_for_text
@@ -82,7 +83,7 @@ SPEED_UPS = (
     text("from_bound", "bound from"), text("to_bound", "bound to"),
 )  # fmt: skip
 FIGURE_SECTIONS = {"throughput": "measurement", "runtime": "measurement", "sweep": "sweeps",
-                   "training": "training",
+                   "training": "training", PREDICTION: "predictions",
                    **dict.fromkeys(OF_CONVOLUTIONS, "convolutions")}  # fmt: skip
 
 
@@ -342,6 +343,14 @@ def convolution_values(study: Study) -> dict[str, Any]:
     }
 
 
+def prediction_values(study: Study) -> dict[str, Any]:
+    """Predicted beside measured steps."""
+    return {
+        "totals": describe_predictions(study.predictions),
+        "rows": _texts_table(list_predictions(study.predictions)),
+    }
+
+
 def _texts_table(rows: Sequence[dict[str, str]]) -> Markdown | str:
     if not rows:
         return ""
@@ -485,7 +494,7 @@ def _list_versions(study: Study) -> list[tuple[str, str, str, str]]:
 
 def arrange_figures(figures: Sequence[Figure], folder: Path) -> dict[str, Markdown]:
     """The figures of each section, numbered through the report."""
-    names = ("measurement", "training", "sweeps", "roofline", "convolutions")
+    names = ("measurement", "training", "sweeps", "roofline", "convolutions", "predictions")
     sections: dict[str, list[Figure]] = {name: [] for name in names}
     for figure in figures:
         sections[FIGURE_SECTIONS.get(figure.kind, "roofline")].append(figure)
@@ -506,6 +515,7 @@ def _show_figure(figure: Figure, n: int, folder: Path) -> str:
 VALUES: dict[str, Callable[[Study], dict[str, Any]]] = {  # of the sections, by their names there
     "abstract": abstract_values, "design": design_values, "complexity": complexity_values,
     "measurement": measurement_values, "roofline": roofline_values, "executed": executed_values,
-    "convolutions": convolution_values, "analysis": analysis_values, "limits": limit_values,
-    "appendix": appendix_values, "sweeps": sweep_values, "training": training_values,
+    "convolutions": convolution_values, "predictions": prediction_values,
+    "analysis": analysis_values, "limits": limit_values, "appendix": appendix_values,
+    "sweeps": sweep_values, "training": training_values,
 }  # fmt: skip

@@ -7,6 +7,7 @@ findings     what to fix first, run by run, the largest headroom first
 reconciled   model beside executed work of each profiled run (columns: roofline.reconcile)
 kernels      a row per kernel of each profiled run and each capture, its launches added up
 energies     a row per step, phase and layer with joules (columns: roofline.floors)
+predictions  a row per predicted step, beside what was measured (columns: report.predictions)
 trainings    real trainings, with what came of each epoch
 captures     a row per imported capture; its points are those of the whole and of its kernels
 stages       what `ridgeline analyze` did or skipped, and why
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.findings import COLUMNS as FINDING_COLUMNS
 from ridgeline.findings import describe_joules, find_rows
 from ridgeline.machine.passport import EnergyModel
+from ridgeline.predict.stored import read_predictions
 from ridgeline.records import CountSummary, KernelTime, MovedBytes
 from ridgeline.report.configurations import Case, add_rates, find_cases
 from ridgeline.report.convolutions import (
@@ -40,6 +42,7 @@ from ridgeline.report.executed import (
     why_executed,
     with_optimizer_kernels,
 )
+from ridgeline.report.predictions import join_predictions
 from ridgeline.report.stored import (
     Machine,
     Machines,
@@ -106,6 +109,7 @@ class Study:
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # on counters, by run
     remarks: tuple[str, ...] = ()  # the same as sentences that name what they are of
     convolutions: Convolutions = field(default_factory=Convolutions)
+    predictions: pd.DataFrame = field(default_factory=no_rows)
     trainings: tuple[StoredTraining, ...] = ()
     stages: tuple[Mapping[str, str], ...] = ()
     problems: tuple[str, ...] = ()
@@ -214,6 +218,7 @@ def read_study(
     points = join_points([*of_runs, *of_captures])
     points = points.assign(flag=find_flags(points) if len(points) else [])
     convolutions = join_convolutions(index.convolutions, index.conv_networks, runs, machines)
+    predictions = join_predictions(read_predictions(results.path, problems), runs)
     findings = reader.find(points, runs, convolutions.losses)
     table = reader.table(runs)
     energies = no_rows()
@@ -237,6 +242,7 @@ def read_study(
         notes=reader.notes,
         remarks=tuple(dict.fromkeys([*machines.bases(), *reader.remarks])),
         convolutions=convolutions,
+        predictions=predictions,
         trainings=tuple(t for t in index.trainings if chosen is None or t.run_id in chosen),
         stages=read_stages(results.path, [run.run_id for run in runs]),
         problems=tuple(dict.fromkeys(problems)),

@@ -8,6 +8,7 @@ layers            a row per layer (for people, the longest ten of each run)
 reconcile         a row per step, phase and layer of each profiled run: model beside executed
 kernels           a row per kernel of each profiled run and capture (for people, the longest ten)
 captures          a row per imported capture, with the file that it is from
+predictions       a row per predicted step, beside what was measured
 trainings         a row per epoch of each training (for people, a row per training)
 ceilings          a row per roof of each machine
 findings          what to fix first
@@ -175,6 +176,13 @@ SHOWN: dict[str, tuple[Column, ...]] = {
         quantity("floor_s", "floor (ms)", MS), text("bound"), share("efficiency", "efficiency"),
         text("files", "file or program"),
     ),
+    "predictions": (
+        text("model"), text("mode"), text("precision"), text("batch_size", "batch"),
+        text("machine"), text("what_if", "what if"), quantity("time_s", "predicted (ms)", MS),
+        quantity("low_s", "from (ms)", MS), quantity("high_s", "to (ms)", MS),
+        quantity("measured_s", "measured (ms)", MS), share("error", "error"),
+        text("bound", "bound by"), text("basis", "operators"),
+    ),
     "trainings": (
         text("training"), text("data"), text("device_name", "device"), text("epochs"), text("lr"),
         quantity("train_loss", "last loss"), share("train_accuracy", "training accuracy"),
@@ -202,6 +210,7 @@ CAPTIONS = {
     "reconcile": "Work of the model beside executed work, where counters were read",
     "kernels": f"The {LONGEST} longest kernels of each profiled run and each capture",
     "captures": "Captures; their time is the sum of their kernels' times",
+    "predictions": "Predicted steps, with their interval, beside what was measured",
     "trainings": "Trainings; loss and training accuracy are means over the last epoch",
     "ceilings": "Roofs of the machines",
     "findings": f"What to fix first: the largest headrooms. {NO_BOUND} Of {SYSTEM}: {OVERLAPS}.",
@@ -220,6 +229,7 @@ def tables(study: Study) -> dict[str, pd.DataFrame]:
         "reconcile": name_runs(study, study.reconciled),
         "kernels": name_runs(study, study.kernels),
         "captures": study.captures,
+        "predictions": study.predictions,
         "trainings": trainings_table(study.trainings),
         "ceilings": ceilings_table(study),
         "findings": findings_table(study),

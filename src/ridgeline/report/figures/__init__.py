@@ -27,6 +27,7 @@ from ridgeline.report.figures import energy, steps, times
 from ridgeline.report.figures.rooflines import draw_machine
 from ridgeline.report.figures.style import DPI, Drawing, in_style
 from ridgeline.report.figures.views import MachineView, list_views
+from ridgeline.report.predictions import PREDICTION
 from ridgeline.report.study import Study
 from ridgeline.report.sweeps import read_sweeps
 from ridgeline.report.text import safe_name
@@ -51,7 +52,7 @@ FOR_EACH: dict[str, tuple[str, Callable[[MachineView], Drawing | None]]] = {
 }
 ENERGY_KINDS = ("energy", "power", "joules")
 RUNTIME, TRAINING, SWEEP = "runtime", "training", "sweep"  # of all machines; one for each sweep
-KINDS = (*FOR_EACH, RUNTIME, TRAINING, SWEEP, *OF_CONVOLUTIONS)
+KINDS = (*FOR_EACH, RUNTIME, TRAINING, PREDICTION, SWEEP, *OF_CONVOLUTIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +139,7 @@ def _list_figures(study: Study) -> Iterator[tuple[str, str, str, Callable[[], Dr
             yield kind, view.machine.env, name.format(view.name), partial(draw, view)
     yield RUNTIME, "", RUNTIME, partial(times.draw_runtimes, views)
     yield TRAINING, "", TRAINING, partial(times.draw_trainings, study)
+    yield PREDICTION, "", PREDICTION, partial(times.draw_predictions, study)
     for sweep in read_sweeps(study):
         name = safe_name(f"{SWEEP}_{sweep.name}", otherwise=SWEEP)
         yield SWEEP, "", name, partial(times.draw_sweep, sweep)

@@ -32,6 +32,7 @@ from ridgeline.report.figures.style import (
     sample,
 )
 from ridgeline.report.figures.views import MachineView, name_modes, short_name
+from ridgeline.report.predictions import describe_predictions, list_curves, name_curve
 from ridgeline.report.stored import Machine
 from ridgeline.report.study import Study
 from ridgeline.report.sweeps import QUANTITIES, Chart, Curve, SweepResults, name_quantity
@@ -220,6 +221,44 @@ def _draw_bars(axes: Axes, times: pd.DataFrame, colour: dict[str, str]) -> None:
     for row_at, time_s, end in zip(rows_at, times["time_s"], ends, strict=True):
         axes.annotate(format_time(time_s), (end, row_at), (4, 0), textcoords="offset points",
                       va="center", fontsize=SMALL_PT)  # fmt: skip
+
+
+# ---------------------------------------------------------------- predictions
+
+
+def draw_predictions(study: Study) -> Drawing | None:
+    """Predicted throughput against batch, with its band, and measured points on it."""
+    curves = list_curves(study.predictions)[: len(COLOURS)]
+    if not curves:
+        return None
+    heading = "Predicted throughput against batch size"
+    axes = new_axes(heading, "bands: the interval of each prediction; marks: measured")
+    colour = dict(zip(map(name_curve, curves), COLOURS, strict=False))
+    for curve in curves:
+        batches, look = curve["batch_size"], colour[name_curve(curve)]
+        axes.plot(batches, batches / curve["time_s"], color=look, linewidth=1.3)
+        axes.fill_between(batches, batches / curve["high_s"], batches / curve["low_s"],
+                          color=look, alpha=0.15, linewidth=0)  # fmt: skip
+        known = curve[curve["measured_s"].notna()]
+        axes.plot(known["batch_size"], known["batch_size"] / known["measured_s"].astype(float),
+                  linestyle="", marker="o", color=look, markersize=MARK_PT)  # fmt: skip
+    _scale_rates(axes, _rate_ends(curves))
+    draw_legend(axes, [("step", legend_lines(colour))])
+    caption = f"{'. '.join(describe_predictions(study.predictions))}."
+    return Drawing(axes=axes, title=heading, caption=caption)
+
+
+def _rate_ends(curves: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The batches of all curves with the lowest and highest rate, as `_scale_rates` needs them."""
+    import pandas as pd
+
+    every = pd.concat(curves)
+    slowest = every[["high_s", "measured_s"]].astype(float).max(axis=1)
+    fastest = every[["low_s", "measured_s"]].astype(float).min(axis=1)
+    batches = every["batch_size"]
+    return pd.DataFrame(
+        {"batch_size": batches, "low": batches / slowest, "high": batches / fastest}
+    )
 
 
 # ---------------------------------------------------------------- sweeps

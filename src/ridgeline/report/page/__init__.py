@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import shlex
 from collections.abc import Mapping
 from functools import cache
@@ -27,6 +28,12 @@ from ridgeline.report.page.payload import (
     make_payload,
     name_machine,
     to_script,
+)
+from ridgeline.report.predictions import (
+    describe_predictions,
+    list_curves,
+    list_predictions,
+    name_curve,
 )
 from ridgeline.report.study import Machine, Study
 from ridgeline.report.summary import (
@@ -65,6 +72,7 @@ CURVES = (
     ("training accuracy", "train_accuracy", "%"),
 )  # fmt: skip
 CURVE_WIDTH, CURVE_HEIGHT = 220, 70
+SCALING_WIDTH, SCALING_HEIGHT = 360, 170
 COUNTED = {"static": "counted from the graph", "counter": "that hardware counters saw"}
 SOURCES = {
     "measured": "measured on this machine",
@@ -165,6 +173,12 @@ def _describe_page(study: Study, *, title: str | None) -> dict[str, Any]:
                 if rows
             ],
         },
+        "predictions": {
+            "totals": describe_predictions(study.predictions),
+            "rows": list_predictions(study.predictions),
+            "curves": [_describe_scaling(curve) for curve in list_curves(study.predictions)],
+            "size": (SCALING_WIDTH, SCALING_HEIGHT),
+        },
         "trainings": _describe_trainings(study),
         "stages": study.stages,
         "problems": study.problems,
@@ -229,6 +243,43 @@ def _describe_curve(epochs: pd.DataFrame, name: str, column: str, unit: str) -> 
         "text": f"{ends[0]} → {ends[1]} in {len(values)} epochs",
         "points": " ".join(f"{x:.1f},{y:.1f}" for x, y in points),
     }
+
+
+# ---------------------------------------------------------------- predictions
+
+
+def _describe_scaling(curve: pd.DataFrame) -> dict[str, Any]:
+    """Throughput against batch, in units of its picture: the line, its band, measured points."""
+    batches = [float(batch) for batch in curve["batch_size"]]
+    first, last = math.log2(batches[0]), math.log2(batches[-1])
+    rates = {
+        name: [*(curve["batch_size"] / curve[f"{name}_s"])] for name in ("time", "low", "high")
+    }
+    measured = [(batch, batch / time_s) for batch, time_s in
+                zip(batches, curve["measured_s"].map(number), strict=True) if time_s]  # fmt: skip
+    top = 1.05 * max([*rates["low"], *(rate for _, rate in measured)])
+
+    def place(batch: float, rate: float) -> tuple[str, str]:
+        x = SCALING_WIDTH * (math.log2(batch) - first) / (last - first)
+        return f"{x:.1f}", f"{SCALING_HEIGHT * (1 - rate / top):.1f}"
+
+    def join(points: list[tuple[float, float]]) -> str:
+        return " ".join(",".join(place(*point)) for point in points)
+
+    ends = [*zip(batches, rates["low"], strict=True),
+            *reversed([*zip(batches, rates["high"], strict=True)])]  # fmt: skip
+    highest = max(rates["time"])
+    return {
+        "title": name_curve(curve),
+        "line": join([*zip(batches, rates["time"], strict=True)]),
+        "band": join(ends),
+        "dots": [(*place(batch, rate), f"batch {batch:.0f}: measured {si(rate, 'samples/s')}")
+                 for batch, rate in measured],
+        "batches": [(place(batch, 0)[0], f"{batch:.0f}") for batch in batches],
+        "rate": (place(batches[0], highest)[1], si(highest, "samples/s")),
+        "text": f"predicted {si(rates['time'][0], 'samples/s')} at batch {batches[0]:.0f},"
+        f" {si(rates['time'][-1], 'samples/s')} at batch {batches[-1]:.0f}",
+    }  # fmt: skip
 
 
 # ---------------------------------------------------------------- machines
