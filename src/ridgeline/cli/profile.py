@@ -17,6 +17,7 @@ from ridgeline.cli.step_options import Step, Work, make_runner
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import DEFAULT_BATCH
 from ridgeline.signals import interrupts_noted
+from ridgeline.units import format_time
 
 if TYPE_CHECKING:
     from ridgeline.pipeline.cases import Selection
@@ -165,9 +166,10 @@ def _describe_plan(selection: Selection, program: tuple[str, ...], total_s: floa
             f"profiling {program[0]}: it starts anew for every group of counters;"
             f" about {format_time(total_s)}, or as long as it runs, times the groups"
         )
-    count = selection.case_count
-    steps = "a run, a trace and the counters of one step"
-    return f"profiling {count} of {steps}: about {format_time(total_s)}"
+    models, number = ", ".join(selection.models), selection.case_count
+    each = "a run, a trace and the counters of one step"
+    of_each = each if number == 1 else f"for each of {number} configurations {each}"
+    return f"profiling {models}: {of_each}; about {format_time(total_s)}"
 
 
 def _show(profiler: Profiler, output: Output) -> None:
