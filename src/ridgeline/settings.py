@@ -24,8 +24,8 @@ SYNTHETIC_HOST = "synthetic-host"  # one batch in host memory, copied in every s
 LOADING = ("workers", "pin_memory", "prefetch_factor", "augment")  # settings of data that is read
 # settings that say what is measured and how, not what a step does
 MEASURING = (
-    "device", "warmup_iters", "iters", "nvtx", "seed", "layers", "energy", "energy_time_s",
-    "layer_energy",
+    "device", "warmup_iters", "iters", "nvtx", "seed", "weights", "layers", "energy",
+    "energy_time_s", "layer_energy",
 )  # fmt: skip
 WORK_SETTINGS = ("grad_accum_steps",)  # that change how much work a step is
 WORDS = "words"  # in the metadata of a setting: how a report names it, if not by its field
@@ -69,6 +69,7 @@ class Settings:
     algorithm: str = field(default="default", metadata={WORDS: "convolutions by {}"})
     nvtx: bool = False
     seed: int = 0
+    weights: str | None = None  # a file of them; the work of a step does not depend on it
     data: str = field(default=SYNTHETIC, metadata=STORED)  # or SYNTHETIC_HOST, or a path
     workers: int = field(default=0, metadata={WORDS: "{} workers"})
     pin_memory: bool = field(default=False, metadata={WORDS: "pinned memory"})
@@ -80,18 +81,8 @@ class Settings:
     layer_energy: bool = False
 
     def __post_init__(self) -> None:
-        one_of("backend", self.backend, BACKENDS)
-        one_of("precision", self.precision, PRECISIONS)
-        one_of("optimizer", self.optimizer, tuple(OPTIMIZERS))
-        if self.compile is not None:
-            one_of("compile mode", self.compile, COMPILE_MODES)
-        one_of("algorithm", self.algorithm, ALGORITHMS)
-        for name, least in LEAST.items():
-            value = getattr(self, name)
-            if value is not None and not least <= value < float("inf"):
-                raise RidgelineError(
-                    f"{option(name)} {value} is not possible", hint=f"it is {least} or more"
-                )
+        for part in fields(self):
+            check_setting(part.name, getattr(self, part.name))
         check_momentum(self.optimizer, self.optimizer_options)
         if self.prefetch_factor is not None and not self.workers:
             raise RidgelineError(
@@ -134,10 +125,27 @@ STEP_SETTINGS = tuple(
     if f.name not in (*MEASURING, *LOADING, "backend", "precision", "optimizer", "lr", "momentum",
                       "weight_decay", "compile", "data")
 )  # fmt: skip
+CHOICES = {
+    "backend": BACKENDS, "precision": PRECISIONS, "optimizer": tuple(OPTIMIZERS),
+    "compile": COMPILE_MODES, "algorithm": ALGORITHMS,
+}  # fmt: skip
 LEAST: Mapping[str, float] = {
     "device": 0, "warmup_iters": 0, "iters": 1, "lr": 0, "weight_decay": 0,
     "grad_accum_steps": 1, "seed": 0, "workers": 0, "prefetch_factor": 1, "energy_time_s": 0.1,
 }  # fmt: skip
+
+
+def check_setting(name: str, value: Any) -> None:
+    """Refuse a value that a setting never has, whatever the others are."""
+    if value is None:
+        return
+    if name in CHOICES:
+        one_of("compile mode" if name == "compile" else name, value, CHOICES[name])
+    least = LEAST.get(name)
+    if least is not None and not least <= value < float("inf"):
+        raise RidgelineError(
+            f"{option(name)} {value} is not possible", hint=f"it is {least} or more"
+        )
 
 
 def check_momentum(name: str, options: Mapping[str, Any]) -> None:

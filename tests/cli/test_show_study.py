@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.cli.analyzed_here import Printed
-from tests.report.hand_study import make_study, run_row, step_row
+from tests.report.hand_study import layer_row, make_study, run_row, step_row
 
-from ridgeline.cli.show_study import print_steps
+from ridgeline.cli.show_study import print_layers, print_steps
 
 
 def cells(line: str) -> list[str]:
@@ -37,3 +37,21 @@ def test_repeats_need_no_settings(capsys: Printed) -> None:
 
     out = capsys.readouterr().out
     assert "settings" not in out and "*" not in out
+
+
+def test_layers_of_two_runs_of_a_network_name_their_runs(capsys: Printed) -> None:
+    runs = [run_row(label="one"), run_row(run_id="b", label="two"), run_row(run_id="c", model="m")]
+    rows = [
+        layer_row("conv"),
+        layer_row("conv", run_id="b"),
+        layer_row("fc", run_id="c", model="m"),
+    ]
+
+    print_layers(make_study(runs, rows), top=3)
+
+    out = capsys.readouterr().out.splitlines()
+    assert sorted(cells(line)[0] for line in out if "conv" in line or "fc" in line) == [
+        "m, batch 8",
+        "net, batch 8, fp32 training, one",
+        "net, batch 8, fp32 training, two",
+    ]

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from tests.stored import write_run
 
-from ridgeline.measure.statistics import summarise
+from ridgeline.machine.sampling import summarise
 from ridgeline.store import ResultsFolder, Run
 
 MEASURED = json.loads(

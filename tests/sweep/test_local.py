@@ -20,13 +20,12 @@ import ridgeline
 from ridgeline.cli import main
 from ridgeline.errors import RidgelineError
 from ridgeline.pipeline.count_models import count_request
-from ridgeline.pipeline.machine import drift_task
 from ridgeline.records import CountRequest
 from ridgeline.store import ResultsFolder
-from ridgeline.sweep.ledger import Holder, Ledger, ShardRecord
-from ridgeline.sweep.run import LocalRun, Sweep, open_sweep
+from ridgeline.sweep.ledger import CaseRecord, Holder, Ledger, ShardRecord
+from ridgeline.sweep.run import LocalRun, Sweep, cancel, open_sweep, write_tables
+from ridgeline.sweep.shard import ended_by_signals
 from ridgeline.sweep.status import read_status
-from ridgeline.sweep.tables import write_tables
 
 COMMAND = [sys.executable, "-m", "tests.sweep.quick_sweep"]
 CASES = 21  # of both stages together: batch 1 of each network is in both
@@ -136,6 +135,47 @@ def test_killed_at_random_moments_nothing_is_lost_and_nothing_runs_twice(tmp_pat
     assert Counter(runs_of_cases(folder).values()) == {1: CASES - 1}
 
 
+def test_sigterm_ends_a_sweep_also_where_ctrl_c_is_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a script, with `&`
+    try:
+        with ended_by_signals(), pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_cancel_waits_until_nobody_is_at_work(tmp_path: Path) -> None:
+    process = subprocess.Popen([*COMMAND, str(tmp_path)], stdout=subprocess.DEVNULL)
+    sweep = make_sweep(tmp_path)
+    while not sweep.ledger.running() and process.poll() is None:
+        time.sleep(0.001)
+
+    assert cancel(sweep) == (1, 0)
+
+    assert process.wait(20) != 0
+    assert len(endings(sweep)) < CASES
+    assert sweep.ledger.running() == {}
+
+
+def test_the_status_of_a_network_in_a_file_is_the_same_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    network = Path("net.py")
+    network.write_text("one")
+    sweep = open_sweep({"name": "mine", "models": "net.py:make"}, ResultsFolder(tmp_path))
+    sweep.save()
+    (case,) = sweep.plans["full"]
+    sweep.ledger.record(CaseRecord(case_id=case.case_id, status="done"))
+
+    network.write_text("another")  # is another network when the sweep goes on …
+    (status,) = read_status(ResultsFolder(tmp_path))
+    assert status.done == 1
+    assert open_sweep("mine", ResultsFolder(tmp_path)).status()[0].done == 0
+    network.unlink()  # … but a file that is elsewhere is the same
+    assert open_sweep("mine", ResultsFolder(tmp_path)).status()[0].done == 1
+
+
 def test_two_shards_share_a_sweep_and_run_each_case_once(tmp_path: Path) -> None:
     both = [subprocess.Popen([*COMMAND, str(tmp_path)], stdout=subprocess.DEVNULL) for _ in "ab"]
     assert [process.wait() for process in both] == [0, 0]
@@ -169,10 +209,6 @@ def test_a_machine_that_became_slower_is_named(tmp_path: Path) -> None:
 
     assert (quick.notes, full.notes) == ((), ("node7: 9 % slower",))
     assert full.to_dict()["notes"] == ["node7: 9 % slower"]
-
-
-def test_without_a_passport_no_drift_is_looked_for(tmp_path: Path) -> None:
-    assert drift_task((tmp_path, "cpu", 0), lambda text: None) is None
 
 
 # ---------------------------------------------------------------- leases
@@ -224,7 +260,7 @@ def test_every_ending_of_a_case(tmp_path: Path, capsys: pytest.CaptureFixture[st
     file = Path(networks.__file__)
     matrix = tmp_path / "study.yaml"
     matrix.write_text(
-        f"models: [{file}:good, {file}:broken, {file}:too_large, {file}:endless, resnet19]\n"
+        f"models: [{file}:good, {file}:broken, {file}:too_large, {file}:endless, {file}:absent]\n"
         "backend: cpu\nmode: infer\niters: 2\nbatch_size: 2\ntimeout: 40\n"
         f"include: [{{models: '{file}:good', batch_size: [1, 3, 4]}}]\n"
     )
@@ -239,10 +275,10 @@ def test_every_ending_of_a_case(tmp_path: Path, capsys: pytest.CaptureFixture[st
     reasons = {str(f["settings"]["model"]).rpartition(":")[2]: f for f in stage["failures"]}
     assert {name: failure["status"] for name, failure in reasons.items()} == {
         "broken": "failed", "too_large": "out of memory", "endless": "timeout",
-        "resnet19": "not supported",
+        "absent": "not supported",
     }  # fmt: skip
     assert "this network cannot be run" in reasons["broken"]["reason"]
-    assert "resnet19" in reasons["resnet19"]["reason"]
+    assert "absent" in reasons["absent"]["reason"]
     folder = results / "sweeps" / "study"
     tables = sorted(path.name for path in (folder / "full").rglob("*.csv"))
     assert [name.partition("_")[2] for name in tables] == ["default_overall.csv"]
@@ -335,6 +371,9 @@ def test_a_dictionary_in_python_does_what_a_file_does(tmp_path: Path) -> None:
         (["sweep", "nowhere.yaml"], "no such file: nowhere.yaml"),
         (["sweep", "nothing"], "there is no sweep 'nothing'"),
         (["sweep", "laptop-cpu", "--stage", "x"], "has no stage 'x'"),
+        (["sweep", "typo.yaml"], "typo.yaml, line 1: unknown model 'resnet19'"),
+        (["sweep", "typo.yaml", "--dry-run"], "typo.yaml, line 1: unknown model 'resnet19'"),
+        (["sweep", "lost.yaml"], "lost.yaml, line 1: no such file: lost.py:make"),
         (["sweep", "--copy", "x"], "no ready matrix is called 'x'"),
         (["sweep", "laptop-cpu", "--executor", "pbs"], "pbs"),
         (["sweep", "laptop-cpu", "--markdown"], "--markdown shows a plan"),
@@ -343,8 +382,16 @@ def test_a_dictionary_in_python_does_what_a_file_does(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_calls_are_one_error(
-    arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("typo.yaml").write_text("models: [resnet18, resnet19]")
+    Path("lost.yaml").write_text("models: lost.py:make")
+
     with pytest.raises(SystemExit) as ended:
         main([*arguments, "--results", str(tmp_path)])
 

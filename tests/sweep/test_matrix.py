@@ -105,6 +105,11 @@ include: [{models: resnet50, precision: amp}]
         ("models: a\nexclude: [{models: a}]", "line 1: the stage full has no case left", "loosen"),
         ("models: a\nslurm: {gpu: 1}", "line 2: unknown key 'gpu'", "did you mean gpus"),
         ("models: a\nslurm: {cpus: many}", "line 2: cpus: 'many'", "docs/sweep"),
+        ("models: a\nslurm: {time: [1]}", "line 2: time: [1] is not possible", "docs/sweep"),
+        ("models: a\nprecision: fp8", "line 2: unknown precision 'fp8'", "choose fp32, tf32"),
+        ("models: a\nbackend: gpu", "line 2: unknown backend 'gpu'", "choose auto, cuda"),
+        ("models: a\nstages:\n b:\n  algorithm: [fast]", "line 4: unknown algorithm", "fft"),
+        ("models: a\niters: 0", "line 2: --iters 0 is not possible", "1 or more"),
         ("models: a\nname: ../b", "line 2: '../b' cannot be a sweep's name", "letters"),
         ("models: a\nbatch_size: '1:5000000'", "line 2: batch_size: the range", "[1, 8, 32]"),
     ],
@@ -121,7 +126,6 @@ def test_a_wrong_file_is_one_error_with_its_line(text: str, problem: str, hint: 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("models: a\nprecision: fp8", "unknown precision 'fp8'"),
         ("models: a\noptimizer: sgd\nmomentum: 2.0", "--momentum 2.0 is not possible"),
         ("models: a.onnx", "no such file: a.onnx"),
         ("models: a\nprefetch_factor: 2", "--prefetch-factor needs workers"),

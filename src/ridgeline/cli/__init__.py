@@ -10,7 +10,6 @@ tables.py       tables for a terminal of any width
 messages.py     notes and errors on stderr, and how commands end
 progress.py     the progress bar
 interrupts.py   Ctrl-C, which libraries may lose
-stdout.py       standard output that may be full or closed
 All others are named after their command.
 """
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
-from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -19,17 +20,16 @@ from ridgeline.cli import (
     export,
     imports,
     machine,
+    predict,
     profile,
     report,
     roofline,
-    status,
     sweep,
     train,
 )
 from ridgeline.cli import run as run_command
 from ridgeline.cli.interrupts import interrupts_raised
 from ridgeline.cli.messages import end_interrupted, show_message, show_problem
-from ridgeline.cli.stdout import StdoutError, give_up_stdout, guarded_stdout
 from ridgeline.errors import RidgelineError
 from ridgeline.plain import plain_text
 from ridgeline.version import __version__
@@ -37,7 +37,7 @@ from ridgeline.version import __version__
 USER_ERROR = 2
 WORKFLOW = (
     "analyze", "doctor", "machine", "count", "export", "run", "train", "profile", "import",
-    "conv", "sweep", "status", "roofline", "compare", "report",
+    "conv", "predict", "sweep", "status", "roofline", "compare", "report",
 )  # fmt: skip
 
 
@@ -98,8 +98,9 @@ app.command("train", epilog=train.EXAMPLES)(train.train)
 app.command("profile", epilog=profile.EXAMPLES, cls=profile.WithProgram)(profile.profile)
 app.command("import", epilog=imports.EXAMPLES)(imports.import_files)
 app.command("conv", epilog=conv.EXAMPLES)(conv.conv)
+app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
 app.command("sweep", epilog=sweep.EXAMPLES)(sweep.sweep)
-app.command("status", epilog=status.EXAMPLES)(status.status)
+app.command("status", epilog=sweep.STATUS_EXAMPLES)(sweep.status)
 app.command("roofline", epilog=roofline.EXAMPLES)(roofline.roofline)
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("report", epilog=report.EXAMPLES)(report.report)
@@ -129,16 +130,18 @@ def ridgeline(
 
 def run(arguments: list[str]) -> None:
     """Run a command. The one place that turns an error into two lines and an exit code."""
-    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115 - closed by `2>&-`
+    if isinstance(sys.stdout, io.TextIOWrapper):  # `\xe9` in an ASCII terminal
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        with interrupts_raised(), guarded_stdout():
-            app(args=arguments, prog_name="ridgeline", standalone_mode=True)
+        with interrupts_raised():
+            try:
+                app(args=arguments, prog_name="ridgeline", standalone_mode=True)
+            finally:  # a command ends in SystemExit
+                sys.stdout.flush()
     except Exception as error:
-        if isinstance(error, StdoutError):
-            give_up_stdout()
-            if error.reader_has_gone:  # `ridgeline … | head`
-                sys.exit(0)
-        elif "--debug" in arguments:
+        if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.ENOSPC):
+            _end_without_stdout(error)
+        if "--debug" in arguments:
             raise
         if isinstance(error, RidgelineError):
             show_problem(error)
@@ -147,3 +150,12 @@ def run(arguments: list[str]) -> None:
         show_problem(f"internal error: {type(error).__name__}: {text}")
         show_message("  hint: this is a bug in ridgeline; --debug shows where")
         sys.exit(1)
+
+
+def _end_without_stdout(error: OSError) -> NoReturn:
+    """End where standard output takes no more: a full disk, or `ridgeline … | head`."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it again
+    if error.errno == errno.EPIPE:
+        sys.exit(1)
+    show_problem(f"cannot write: {error.strerror}\n  hint: make room, or write elsewhere")
+    sys.exit(USER_ERROR)

@@ -27,6 +27,7 @@ EXAMPLES = """
   ridgeline run resnet50 --mode train --data data/imagenet-mini --workers 4 --pin-memory
   ridgeline run transformers:gpt2 --mode train --seq-len 512 --data tokens/ --optimizer adamw
   ridgeline run resnet50 -b 32 --repeats 3 --label first-try
+  ridgeline run resnet50 --mode infer --input-size 224:512:32
   ridgeline run vit_b_16 --mode train --precision amp --find-max-batch
   ridgeline run resnet18_cifar --json | jq '.runs[0].step_time_s.median'
 
@@ -49,6 +50,7 @@ def run(
     repeats: Repeats = 1,
     in_process: InProcess = False,
     label: Label = None,
+    list_models: bool = option(False, "List the models; MODEL is then a pattern.", "--list-models"),
     *,
     output: Output,
 ) -> None:
@@ -57,6 +59,8 @@ def run(
     Each configuration runs in a process of its own and is stored as a run in the results folder,
     which also gets a row in metrics.csv.
     """
+    if list_models:
+        return messages.show_models(work.models or [], as_json=output.as_json)
     work.check_named("run")
     if find_max_batch and work.batch_size is not None:
         raise RidgelineError(
@@ -71,8 +75,9 @@ def run(
         )
     fixed = {"compile": "default"} if uses_compile and not step.values["compile"] else {}
     selection = work.select(
-        step, default_batch_sizes=(DEFAULT_BATCH,), label=label, repeats=repeats, **fixed
-    )
+        step, default_batch_sizes=(DEFAULT_BATCH,), label=label, repeats=repeats,
+        several_sizes=True, **fixed,
+    )  # fmt: skip
     from ridgeline.cli import show_runs
     from ridgeline.cli.interrupts import stopped_at_once
     from ridgeline.cli.progress import progress_bar
@@ -106,11 +111,10 @@ def run(
 def _line_printer(progress: Progress) -> Callable[[Case, RunResult], None]:
     """Prints the line for scripts, before anything can happen to the run."""
     from ridgeline.cli.show_runs import measured_line
-    from ridgeline.cli.stdout import StdoutError
 
     def print_line(case: Case, result: RunResult) -> None:
         # where nobody reads any more, the run is stored all the same, and the end says it again
-        with progress.aside(), suppress(StdoutError):
+        with progress.aside(), suppress(OSError):
             print(measured_line(case.spec, result), flush=True)
 
     return print_line

@@ -146,8 +146,7 @@ def print_layers(study: Study, top: int) -> None:
         return
     best = layers.sort_values("provenance").drop_duplicates(["run_id", "layer"])  # counters first
     shown = best.sort_values("headroom_s", ascending=False).head(top)
-    names = [f"{p['model']}, batch {p['batch_size']}" for p in shown.to_dict("records")]
-    shown = shown.assign(model=names)
+    shown = shown.assign(model=[_name_run(study, p) for p in shown.to_dict("records")])
     header = ["model", "layer", "kind", "work", "time", "floor", "bound", "efficiency", "headroom"]
     _print_points(shown.to_dict("records"), header, ("kind", "floor", "work"), names=4)
     notes = floor_notes(study)
@@ -155,6 +154,14 @@ def print_layers(study: Study, top: int) -> None:
     for line in dict.fromkeys(f"{name}: {notes[str(run_id)]}" for run_id, name in pairs
                               if run_id in notes):  # fmt: skip
         print_text(line)
+
+
+def _name_run(study: Study, point: Point) -> str:
+    """The network and the batch; all that tells its run from others where several have these."""
+    name = f"{point['model']}, batch {point['batch_size']}"
+    same = [case for case in study.cases if case.title.startswith(f"{name}, ")]
+    case = study.case_of.get(str(point["run_id"]))
+    return name if case is None or len(same) == 1 else case.title
 
 
 ENERGY_COLUMNS: dict[str, Callable[[Point], str]] = {

@@ -46,6 +46,7 @@ LONG_WORDS = re.compile(
     r"(?<=\bC) by .+?(?=, \d+-bit vectors)|, a thread's share of the described cache [^,]+$"
 )
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
     """One roof, floor of time, or power level, as it was measured. SI units."""
@@ -291,6 +292,24 @@ class Passports:
                 shutil.copyfile(path, earlier / f"{path.stem}-{written:%Y-%m-%dT%H%M%S}.json")
         atomic_write_text(path, text.decode())
         return path
+
+    def note(self, name: str) -> str:
+        """What its owner wrote about a machine: a zone, a cable; empty if nothing."""
+        path = self._note_path(name)
+        return path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
+
+    def write_note(self, name: str, text: str) -> Path:
+        """Keep a note beside the passport; the machine need not have one."""
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+            raise RidgelineError(
+                f"{name!r} is no name of a machine",
+                hint="`ridgeline machine list` and the report name the machines",
+            )
+        atomic_write_text(self._note_path(name), text.strip() + "\n")
+        return self._note_path(name)
+
+    def _note_path(self, name: str) -> Path:
+        return self.folder / f"{name}.note.txt"
 
     def read(self, name: str) -> Passport:
         """By name, or by the path of a file from anywhere."""

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from ridgeline.machine.sampling import summarise
 from ridgeline.measure.backends import Backend, Precision
 from ridgeline.measure.energy import Pass
 from ridgeline.measure.layer_energy import is_certain
 from ridgeline.measure.layers import LayerTimes, layer_table
-from ridgeline.measure.statistics import summarise
 from ridgeline.measure.timing import SPLIT, StepTimes, Timing
 from ridgeline.records import (
     EnergyResult,

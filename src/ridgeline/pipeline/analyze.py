@@ -351,7 +351,7 @@ def module_work(
     from ridgeline.count.counting import count_module
     from ridgeline.measure.result import module_workload
     from ridgeline.measure.worker import measure_case
-    from ridgeline.tracing.modules import tensors_in
+    from ridgeline.tracing.tracker import tensors_in
     from ridgeline.workloads.sources import module_digest
 
     workload, spec = module_workload(model, inputs, mode=mode, batch_size=batch_size, loss=loss)

@@ -61,6 +61,12 @@ class CaseRecord:
     def is_done(self) -> bool:
         return self.status == DONE
 
+    @property
+    def detail(self) -> str:
+        """The reason without the status, with which some reasons begin."""
+        lead, _, rest = self.reason.partition(": ")
+        return rest if lead == self.status else self.reason
+
 
 DONE = "done"
 OUT_OF_MEMORY, NOT_SUPPORTED, TIMED_OUT, BROKEN = (
@@ -133,6 +139,15 @@ class Ledger:
                 hint=_describe_sweeps(self.results),
             ) from error
         return parse_matrix(text, name=self.name, file=str(file))
+
+    def read_digests(self) -> dict[str, str]:
+        """What the Python files were from which models of the plan come."""
+        try:
+            text = (self.path / "cases.csv").read_text(encoding="utf-8")
+        except OSError:
+            return {}
+        rows = csv.DictReader(io.StringIO(text))
+        return {row["model"]: row["digest"] for row in rows if row.get("digest")}
 
     # ------------------------------------------------------------ how cases ended
 
@@ -368,5 +383,6 @@ def _describe_sweeps(results: ResultsFolder) -> str:
 
 
 def read_plan(ledger: Ledger) -> dict[str, list[SweepCase]]:
-    """The cases of every stage of a stored sweep."""
-    return {stage.name: plan_stage(stage) for stage in ledger.read_matrix().stages}
+    """The cases of every stage of a stored sweep, as they were planned."""
+    digests = ledger.read_digests()
+    return {stage.name: plan_stage(stage, digests) for stage in ledger.read_matrix().stages}

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.settings import MODES, Settings
+from ridgeline.settings import MODES, Settings, check_setting
 
 WHAT = ("run", "layers", "energy", "profile", "count")
 OF_WHAT = ("layers", "energy")  # settings of a run that `what` decides on
@@ -281,6 +281,8 @@ class _Reader:
             return read(raw)
         except ValueError as error:
             raise self.error(path, f"{path[-1]}: {error}", _describe_values(path[-1])) from error
+        except RidgelineError as error:
+            raise self.error(path, error.problem, error.hint) from error
 
     def _check_keys(self, content: dict[str, Any], path: KeyPath, known: Sequence[str]) -> None:
         for key in content:
@@ -343,17 +345,17 @@ def _read_config(raw: Any) -> dict[str, Any]:
 
 
 def _read_setting(key: str, raw: Any) -> Any:
-    """A field of `Settings` by its type; its range is checked when the case is made."""
+    """A field of `Settings`; what two of them exclude is checked when the case is made."""
     kind = typing.get_type_hints(Settings)[key]
     kinds = typing.get_args(kind) or (kind,)
     if key == "compile" and isinstance(raw, bool):  # `compile: [false, true]`, as --compile
         return "default" if raw else None
-    if type(raw) is int and float in kinds:
-        return float(raw)
-    if type(raw) not in kinds:
+    value = float(raw) if type(raw) is int and float in kinds else raw
+    if type(value) not in kinds:
         words = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
         raise ValueError(f"{raw!r} is not {' or '.join(words[k] for k in kinds if k in words)}")
-    return raw
+    check_setting(key, value)
+    return value
 
 
 def _read_what(raw: Any) -> tuple[str, ...]:
@@ -385,10 +387,10 @@ def _read_slurm_value(key: str, kind: Any, raw: Any) -> Any:
     if key == "time" and type(raw) is int and raw >= 600:
         # YAML 1.1 reads 02:00:00 as a number in base 60; a smaller one is minutes
         return f"{raw // 3600:02}:{raw % 3600 // 60:02}:{raw % 60:02}"
-    if kind is str:
+    if kind is str and isinstance(raw, (str, int)) and not isinstance(raw, bool):
         return str(raw)
-    if type(raw) is not kind or raw < 0:
-        word = {int: "a whole number", bool: "true or false"}[kind]
+    if type(raw) is not kind or (kind is int and raw < 0):
+        word = {int: "a whole number", bool: "true or false", str: "a text or a number"}[kind]
         raise ValueError(f"{raw!r} is not possible: it is {word}")
     return raw
 

@@ -23,7 +23,7 @@ from ridgeline.workloads.sources import file_digest, workload_spec
 ID_LENGTH = 12  # hexadecimal digits: two of a million cases are the same once in 600 sweeps
 RANGES = ("batch_size", "input_size", "seq_len")  # dimensions with an order, and ends
 SHOWN = ("model", "batch_size", "input_size", "seq_len", "mode", "precision")  # of a name, first
-UNNAMED = ("backend", "config", "digest", "what", *MEASURING)
+UNNAMED = ("config", "digest", "what", *MEASURING)
 SETTINGS = {part.name: part.default for part in fields(Settings)}
 
 
@@ -35,6 +35,7 @@ class SweepCase:
     settings: Settings
     what: tuple[str, ...] = ("run",)
     repeat: int = 1
+    digest: str | None = None  # of the Python file that the model comes from
     gpu: str = ""  # the kind that Slurm is to choose
     timeout_s: float | None = None
 
@@ -47,7 +48,7 @@ class SweepCase:
             "model": spec.model, "batch_size": spec.batch_size, "mode": spec.mode,
             "input_size": list(spec.input_size) if spec.input_size else None,
             "seq_len": spec.seq_len, "config": dict(spec.config) or None,
-            "digest": file_digest(spec.model), "gpu": self.gpu or None,
+            "digest": self.digest, "gpu": self.gpu or None,
             "repeat": self.repeat if self.repeat > 1 else None,
             **{name: settings[name] for name, usual in SETTINGS.items()
                if settings[name] != usual and name not in OF_WHAT},
@@ -74,15 +75,24 @@ class SweepCase:
                                        if name not in UNNAMED)))  # fmt: skip
 
 
-def plan_stage(stage: Stage) -> list[SweepCase]:
-    """The cases of a stage, each once, in the order in which they run."""
-    made = [make_case(stage, values, repeat=repeat)
+def plan_stage(stage: Stage, digests: Mapping[str, str] | None = None) -> list[SweepCase]:
+    """The cases of a stage, each once, in the order in which they run.
+
+    `digests` are those of models from Python files whose files are not looked into.
+    """
+    known: dict[str, str | None] = {**(digests or {})}
+    chosen = list(stage.combinations())
+    for model in {values["models"]: None for values in chosen}:
+        known.setdefault(model, file_digest(model))
+    made = [make_case(stage, values, repeat=repeat, digest=known[values["models"]])
             for repeat in range(1, stage.repeats + 1)
-            for values in stage.combinations()]  # fmt: skip
+            for values in chosen]  # fmt: skip
     return list({case.case_id: case for case in order_cases(made)}.values())
 
 
-def make_case(stage: Stage, values: Mapping[str, Any], *, repeat: int = 1) -> SweepCase:
+def make_case(
+    stage: Stage, values: Mapping[str, Any], *, repeat: int = 1, digest: str | None = None
+) -> SweepCase:
     """The case of one combination; one that cannot be is an error that names it."""
     rest = dict(values)
     model = rest.pop("models")
@@ -111,8 +121,8 @@ def make_case(stage: Stage, values: Mapping[str, Any], *, repeat: int = 1) -> Sw
             f" ({shown}): {error.problem}",
             hint=f"{error.hint}; leave it out with `exclude`",
         ) from error
-    return SweepCase(spec=spec, settings=settings, what=what, repeat=repeat, gpu=gpu,
-                     timeout_s=stage.timeout_s)  # fmt: skip
+    return SweepCase(spec=spec, settings=settings, what=what, repeat=repeat, digest=digest,
+                     gpu=gpu, timeout_s=stage.timeout_s)  # fmt: skip
 
 
 # ---------------------------------------------------------------- order

@@ -1,26 +1,35 @@
-"""A sweep from its plan to its end: stages in order, here or on Slurm; cancelling."""
+"""A sweep from its plan to its end: stages in order, here or on Slurm; cancelling; its tables.
+
+    sweeps/NAME/STAGE/MODEL_ALGORITHM_GPU/MODEL_ALGORITHM_overall.csv and _layers.csv
+
+have the columns of the results folder's own views. The output of the jobs is beside them.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.worker import MeasuredCase, measure_task
 from ridgeline.pipeline.cases import NoProgress, ProgressListener
+from ridgeline.report import views
 from ridgeline.report.text import counted
 from ridgeline.settings import one_of
-from ridgeline.store import ResultsFolder, atomic_write_text
+from ridgeline.store import MeasuredRun, ResultsFolder, atomic_write_text
 from ridgeline.sweep.ledger import CaseRecord, Ledger, slurm_task
 from ridgeline.sweep.matrix import Matrix, Stage, matrix_from_dict, parse_matrix, read_matrix
 from ridgeline.sweep.plan import SweepCase, plan_stage, split_into_shards
@@ -35,9 +44,13 @@ from ridgeline.sweep.slurm import (
     write_job,
 )
 from ridgeline.sweep.status import StageStatus, read_stages
-from ridgeline.sweep.tables import write_tables
+from ridgeline.workloads.sources import check_model, file_digest
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 EXECUTORS = ("local", "slurm")
+LONGEST_NAME = 80
 ENDING_S = 20.0  # for a process to end the case that it is at
 NOT_BACK = "the job could not be put back into the queue; start the sweep again"
 TASK_ID = "$SLURM_ARRAY_TASK_ID"
@@ -57,7 +70,19 @@ class Sweep:
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.results, self.matrix.name)
-        self.plans = {stage.name: plan_stage(stage) for stage in self.matrix.stages}
+        stored = self.ledger.read_digests()  # for files that cannot be seen from this folder
+        missing = {model: stored[model] for model in stored if file_digest(model) is None}
+        self.plans = {stage.name: plan_stage(stage, missing) for stage in self.matrix.stages}
+
+    def check_models(self) -> None:
+        """Refuse open cases of models that cannot be found, before any of them runs."""
+        for stage in self.matrix.stages:
+            for model in dict.fromkeys(case.spec.model for case in self.open_cases(stage.name)):
+                try:
+                    check_model(model)
+                except RidgelineError as error:
+                    problem = f"{stage.place}: {error.problem}"
+                    raise RidgelineError(problem, hint=error.hint) from error
 
     def save(self) -> None:
         """Keep the plan, and take over what is stored already."""
@@ -137,6 +162,7 @@ def run_sweep(
 ) -> list[StageStatus]:
     """Run a sweep here to its end, or submit it; with its tables. How far it is then."""
     one_of("executor", executor, EXECUTORS)
+    sweep.check_models()
     sweep.save()
     if retry_failed:
         sweep.retry_failed(stage)
@@ -195,10 +221,10 @@ class LocalRun:
             raise RidgelineError("the sweep names kinds of GPU, and only Slurm chooses among them",
                                  hint="leave `gpu` out, or use --executor slurm")  # fmt: skip
         shards = split_into_shards(cases, self.parallel) if self.parallel > 1 else [cases]
-        if len(shards) > 1:
-            self._run_processes(stage, len(shards))
-            return
         with ended_by_signals():
+            if len(shards) > 1:
+                self._run_processes(stage, len(shards))
+                return
             Shard(
                 ledger=self.sweep.ledger, stage=stage.name, progress=self.progress,
                 on_record=self.on_record, work=self.work,
@@ -222,7 +248,7 @@ class LocalRun:
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     for process in processes:
         if process.poll() is None:
-            process.send_signal(signal.SIGINT)
+            process.terminate()  # not SIGINT, which a shell's `&` makes them ignore
     for process in processes:
         try:
             process.wait(ENDING_S)
@@ -400,8 +426,8 @@ class SlurmRun:
         self.on_message(f"the next stage has to be started by hand: Slurm refuses {path}")
 
 
-def cancel(sweep: Sweep, slurm: Slurm | None = None) -> int:
-    """End what runs and keep what is done; how many cases were at work."""
+def cancel(sweep: Sweep, slurm: Slurm | None = None) -> tuple[int, int]:
+    """End what runs and keep what is done; how many cases were at work, and how many still are."""
     ledger, slurm = sweep.ledger, slurm or Slurm()
     running = ledger.running()
     if slurm.has("scancel"):
@@ -413,4 +439,69 @@ def cancel(sweep: Sweep, slurm: Slurm | None = None) -> int:
         if holder.host == socket.gethostname() and not holder.job:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(holder.pid, signal.SIGTERM)
-    return len(running)
+    until_s = monotonic() + ENDING_S
+    while (left := running.keys() & ledger.running()) and monotonic() < until_s:
+        sleep(0.2)
+    return len(running), len(left)
+
+
+# ---------------------------------------------------------------- tables of each stage
+
+
+def write_tables(ledger: Ledger, plans: Mapping[str, Iterable[SweepCase]]) -> list[Path]:
+    """Write the views of the results folder and the tables of each stage; paths of the latter."""
+    views.write_views(ledger.results)
+    records = ledger.records()
+    return [path for stage, cases in plans.items()
+            for path in _write_stage(ledger, stage, cases, records)]  # fmt: skip
+
+
+def _write_stage(
+    ledger: Ledger, stage: str, cases: Iterable[SweepCase], records: Mapping[str, CaseRecord]
+) -> list[Path]:
+    groups: dict[tuple[str, str], list[MeasuredRun]] = {}
+    shards: dict[tuple[str, str], set[str]] = {}
+    for case in cases:
+        record = records.get(case.case_id)
+        run = _read_run(ledger.results, record)
+        if record is not None and run is not None:
+            model = case.spec.model.rpartition("/")[2]  # of a file, without the folders before it
+            name = f"{_safe(model)}_{_safe(run.request.algorithm)}"
+            key = (name, _safe(run.result.device_name or run.result.backend))
+            groups.setdefault(key, []).append(run)
+            shards.setdefault(key, set()).add(record.shard)
+    written = []
+    for (name, device), runs in groups.items():
+        folder = ledger.path / stage / f"{name}_{device}"
+        written.append(_write(folder / f"{name}_overall.csv", views.overall(runs)))
+        layers = views.all_layers(runs, problems=[])
+        if layers is not None:
+            written.append(_write(folder / f"{name}_layers.csv", layers))
+        _copy_outputs(ledger, shards[name, device], folder)
+    return written
+
+
+def _copy_outputs(ledger: Ledger, shards: Iterable[str], folder: Path) -> None:
+    """What the jobs printed that ran these cases, as far as they are."""
+    for shard in shards:
+        job = shard.removeprefix("job-")
+        for output in (ledger.path / "jobs").glob(f"*-{job}.out") if job else ():
+            with suppress(OSError):
+                shutil.copyfile(output, folder / output.name)
+
+
+def _read_run(results: ResultsFolder, record: CaseRecord | None) -> MeasuredRun | None:
+    if record is None or not record.is_done or not record.run_ids:
+        return None
+    with suppress(RidgelineError):
+        return results.read_run(record.run_ids[0])
+    return None
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.]+", "-", name)[:LONGEST_NAME].strip("-.") or "model"
+
+
+def _write(path: Path, table: pd.DataFrame) -> Path:
+    atomic_write_text(path, table.to_csv(index=False))
+    return path

@@ -20,7 +20,6 @@ from ridgeline.sweep.ledger import CaseRecord, Ledger, read_plan
 from ridgeline.sweep.matrix import Stage
 from ridgeline.sweep.plan import SweepCase
 from ridgeline.sweep.slurm import Slurm, describe_reason, job_name, read_jobs
-from ridgeline.workloads.sources import file_digest
 
 GUESS_S = {"run": 25.0, "layers": 5.0, "energy": 10.0, "profile": 15.0, "count": 5.0}  # of a case
 STILL_OR_WELL = ("PENDING", "RUNNING", "COMPLETED")  # of a task that left the queue just now
@@ -111,8 +110,8 @@ class Expectation:
     def _expect_step(self, case: SweepCase) -> float | None:
         """A step as it was measured, or its FLOPs at the rate of other runs."""
         precision = case.settings.precision
-        request = CountRequest(**vars(case.spec), digest=file_digest(case.spec.model),
-                               precision=precision, optimizer=case.settings.optimizer)  # fmt: skip
+        request = CountRequest(**vars(case.spec), digest=case.digest, precision=precision,
+                               optimizer=case.settings.optimizer)  # fmt: skip
         key = count_key(request, precision)
         if key in self.steps or key not in self.flops or not self.rates:
             return self.steps.get(key)
