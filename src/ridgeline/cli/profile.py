@@ -158,7 +158,7 @@ def _profile(
     one_s = RUN_S + TRACE_S + COUNTED_S
     total_s = PROGRAM_S if program else one_s * selection.case_count
     if not quiet:
-        messages.show_message(_describe_plan(selection, program, total_s))
+        messages.show_message(_describe_plan(profiler, selection, program, total_s))
     with progress_bar(total_s, quiet=quiet) as progress:
         profiler.runner.progress = progress
 
@@ -175,7 +175,9 @@ def _profile(
             profiler.profile_models(selection)
 
 
-def _describe_plan(selection: Selection, program: tuple[str, ...], total_s: float) -> str:
+def _describe_plan(
+    profiler: Profiler, selection: Selection, program: tuple[str, ...], total_s: float
+) -> str:
     """What will be done, and about how long it takes."""
     if program:
         return (
@@ -183,7 +185,8 @@ def _describe_plan(selection: Selection, program: tuple[str, ...], total_s: floa
             f" about {format_time(total_s)}, or as long as it runs, times the groups"
         )
     models, number = ", ".join(selection.models), selection.case_count
-    each = "a run, a trace and the counters of one step"
+    has_counters = profiler.options["tier"] != TIME
+    each = "a run, a trace and the counters of one step" if has_counters else "a run and a trace"
     of_each = each if number == 1 else f"for each of {number} configurations {each}"
     return f"profiling {models}: {of_each}; about {format_time(total_s)}"
 
