@@ -122,3 +122,9 @@ def test_labels_of_roofs_cover_no_points(opened: Opened, tmp_path: Path) -> None
     assert not any(overlap(box, other) for box, other in combinations(boxes, 2))
     assert not any(overlap(box, mark) for box in boxes for mark in marks)
     assert page.inner_text("#roof-note") == ""
+    # and the marks that take longest have their names beside them, clear of all
+    names = [name["box"] for name in page.evaluate("ridgeline.names()")]
+    assert 1 <= len(names) <= 8
+    texts = [*names, *boxes]
+    assert not any(overlap(box, other) for box, other in combinations(texts, 2))
+    assert not any(overlap(box, mark) for box in names for mark in marks)

@@ -230,6 +230,16 @@ def test_the_layer_table_sorts_searches_and_folds(opened: Opened) -> None:
     assert "Nothing matches." in page.inner_text("#layers-body .more")
 
 
+def test_every_heading_says_what_it_means_and_shapes_can_be_read(opened: Opened) -> None:
+    page = opened(study(), viewport={"width": 1400, "height": 900})
+    heads = page.locator("table.data th[scope=col]")
+    titles = heads.evaluate_all("all => all.map((one) => [one.textContent, one.title])")
+    assert len(titles) > 30
+    assert [name for name, title in titles if not title] == []
+    scroll = "table => table.parentElement.scrollWidth - table.parentElement.clientWidth"
+    assert page.locator("#layers table.data").evaluate(scroll) <= 0
+
+
 def test_numbers_say_where_they_come_from(opened: Opened) -> None:
     page = opened(study())
     time = page.locator("#layers-body tbody td[data-prov=measured]").first

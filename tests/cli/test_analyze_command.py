@@ -35,6 +35,9 @@ def test_one_command_to_one_page(folder: Path, capsys: Printed) -> None:
     assert f"samples/s on {name}" in streams.out
     assert "What sets the floor is" in streams.out
     assert "What to try first:" in streams.out
+    # and the first line says what will be done, and how long it takes
+    assert streams.err.startswith("analyzing net.py:make on cpu: roofs of the machine as before,")
+    assert "; about " in streams.err.splitlines()[0]
     # and what was skipped is told with its reason
     assert "machine: cached: kept from " in streams.err
     assert "profile: skipped: counters are those of NVIDIA GPUs" in streams.err

@@ -43,6 +43,22 @@ def test_files_have_the_form_of_their_ending(net: str, tmp_path: Path) -> None:
     assert [(row["op"], row["macs"]) for row in model["ops"]] == OPS
 
 
+def test_several_are_one_table_and_one_or_a_depth_are_broken_down(
+    net: str, capsys: Printed
+) -> None:
+    assert ridgeline(net, *SIZE, "-b", "1,2", "--mode", "train", "-q") == 0
+    out = capsys.readouterr().out
+    assert [line.split()[:2] for line in out.splitlines() if " net.py:make " in line] == [
+        ["net.py:make", "1"], ["net.py:make", "2"],
+    ]  # fmt: skip
+    assert "train, fp32, sgd. --depth 1 adds the phases" in out
+    assert " phase " not in out and " module " not in out
+    for more in (("-b", "1"), ("-b", "1,2", "--depth", "1")):
+        assert ridgeline(net, *SIZE, *more, "--mode", "train", "-q") == 0
+        out = capsys.readouterr().out
+        assert " phase " in out and " module " in out
+
+
 def test_output_dir_holds_text_and_summary(net: str, tmp_path: Path) -> None:
     assert ridgeline(net, *SIZE, "-b", "1,2", "--output-dir", str(tmp_path / "out"), "-q") == 0
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [

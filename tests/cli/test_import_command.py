@@ -50,7 +50,9 @@ def test_what_is_stored(capsys: Printed) -> None:
         warnings=("L1 bytes leave out the bulk tensor copies of this chip",),
     )
     assert len(folder.read_table(run.run_id, "kernels")) == 12
-    assert f"wrote {run.path}" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith(f"reading and joining {PRODUCTS.name}: about 1 s\n")
+    assert f"wrote {run.path}" in said
 
 
 def test_the_label_is_the_name_in_the_table(capsys: Printed) -> None:

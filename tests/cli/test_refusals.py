@@ -43,6 +43,22 @@ REFUSED = [  # a command, the beginning of its error
     (f"{RUN} --config width", "--config 'width' is not valid\n  hint: write key=value"),
     (f"{RUN} --device 9", "there is no "),
     (f"{RUN} --find-max-batch", "--batch-size and --find-max-batch exclude each other"),
+    (
+        "run --arch resnet18",
+        "`ridgeline run` has no option --arch\n  hint: names stand without an"
+        " option: ridgeline run resnet18",
+    ),
+    ("count --model=resnet18", "`ridgeline count` has no option --model\n  hint: names stand"),
+    ("analyze --models resnet18", "`ridgeline analyze` has no option --models\n  hint: names"),
+    ("sweep --models resnet18", "`ridgeline sweep` has no option --models\n  hint: it is about"),
+    ("run --synthetic", "`ridgeline run` has no option --synthetic\n  hint: --data synthetic"),
+    ("profile --list-models", "`ridgeline profile` has no option --list-models\n  hint: `ridgel"),
+    (
+        "count x --find-max-batch 24",
+        "--find-max-batch 24 is 24 bytes, which hold no network\n"
+        "  hint: write a unit: --find-max-batch 24GB",
+    ),
+    ("run x --find-max-batch 24", "--find-max-batch of `run` takes no size, and '24' is no model"),
     ("count", "no model was named\n  hint: for example: ridgeline count resnet50; --list shows"),
     (f"{COUNT} -b 0", "--batch-size '0' is not valid\n  hint: give whole numbers of 1 to"),
     (f"{COUNT} --input-size -1", "--input-size '-1' is not valid"),

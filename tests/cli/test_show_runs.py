@@ -89,6 +89,13 @@ def test_all_that_is_printed_of_a_run(results: ResultsFolder, capsys: Printed) -
     ]
 
 
+def test_a_run_has_the_precision_that_was_used(results: ResultsFolder) -> None:
+    made = stored(results, measured(timing=SPLIT))
+    asked = replace(made, request=replace(made.request, precision="amp"))
+
+    assert show_runs.name_run(asked) == "net.py:make, batch 2, fp32"
+
+
 def test_the_split_is_of_means(results: ResultsFolder, capsys: Printed) -> None:
     # given steps of 4 s: nine whose forward takes 1 s, and one whose forward takes all of it
     phases: dict[str, tuple[float, ...]] = {

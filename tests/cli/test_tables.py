@@ -37,7 +37,7 @@ def printed(grid: Grid, width: int) -> list[list[str]]:
         (LAYERS, 53, ["module params formula", "features.conv 9.41 k 2·M·N·K = 2·1000·2048",
                       "hidden columns (terminal too narrow): type"]),
         (LAYERS, 44, ["module formula", "features.conv 2·M·N·K =", "2·1000·2048",
-                      "hidden columns (terminal too narrow): type, params"]),
+                      "hidden columns (terminal too narrow): type; params"]),
     ],
     ids=["fits", "a column goes", "a formula wraps"],
 )  # fmt: skip

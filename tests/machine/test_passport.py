@@ -77,6 +77,18 @@ def test_the_one_before_is_kept(tmp_path: Path, damage: bytes | None) -> None:
     assert (earlier.name, earlier.read_bytes()) == ("box-2026-05-03T120000.json", before)
 
 
+def test_tables_are_narrow_and_name_the_compiler_once() -> None:
+    how = "C by cc (cc (Debian 12.2.0) 12.2.0), 256-bit vectors, 16.4 kB a thread"
+    share = ", a thread's share of the described cache 32.8 kB"
+    read = replace(roof(4e12), how=how + share)
+    chains = replace(read, how="multiply-add chains, C by cc (12.2.0), 512-bit vectors")
+
+    assert read.brief_how == "C, 256-bit vectors, 16.4 kB a thread"
+    assert read.compiler == "cc (cc (Debian 12.2.0) 12.2.0)"
+    assert chains.brief_how == "multiply-add chains, C, 512-bit vectors"
+    assert replace(read, how="torch.mm 8x8x8").compiler == ""
+
+
 def test_drift_is_told_in_words() -> None:
     before, today = passport(roof(4.0e12)), passport(roof(3.72e12), day="2026-11-15")
     assert drift(before, today) == [

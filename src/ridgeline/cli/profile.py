@@ -158,7 +158,7 @@ def _profile(
     one_s = RUN_S + TRACE_S + COUNTED_S
     total_s = PROGRAM_S if program else one_s * selection.case_count
     if not quiet:
-        messages.show_message(_describe_plan(selection, program, total_s))
+        messages.show_message(_describe_plan(profiler, selection, program, total_s))
     with progress_bar(total_s, quiet=quiet) as progress:
         profiler.runner.progress = progress
 
@@ -175,16 +175,20 @@ def _profile(
             profiler.profile_models(selection)
 
 
-def _describe_plan(selection: Selection, program: tuple[str, ...], total_s: float) -> str:
+def _describe_plan(
+    profiler: Profiler, selection: Selection, program: tuple[str, ...], total_s: float
+) -> str:
     """What will be done, and about how long it takes."""
     if program:
         return (
             f"profiling {program[0]}: it starts anew for every group of counters;"
             f" about {format_time(total_s)}, or as long as it runs, times the groups"
         )
-    count = selection.case_count
-    steps = "a run, a trace and the counters of one step"
-    return f"profiling {count} of {steps}: about {format_time(total_s)}"
+    models, number = ", ".join(selection.models), selection.case_count
+    has_counters = profiler.options["tier"] != TIME
+    each = "a run, a trace and the counters of one step" if has_counters else "a run and a trace"
+    of_each = each if number == 1 else f"for each of {number} configurations {each}"
+    return f"profiling {models}: {of_each}; about {format_time(total_s)}"
 
 
 def _show(profiler: Profiler, output: Output) -> None:

@@ -150,9 +150,10 @@ def print_layers(study: Study, top: int) -> None:
     header = ["model", "layer", "kind", "work", "time", "floor", "bound", "efficiency", "headroom"]
     _print_points(shown.to_dict("records"), header, ("kind", "floor", "work"), names=4)
     notes = floor_notes(study)
-    for run_id, name in shown.drop_duplicates("run_id").set_index("run_id")["model"].items():
-        if run_id in notes:
-            print_text(f"{name}: {notes[str(run_id)]}")
+    pairs = shown.drop_duplicates("run_id").set_index("run_id")["model"].items()
+    for line in dict.fromkeys(f"{name}: {notes[str(run_id)]}" for run_id, name in pairs
+                              if run_id in notes):  # fmt: skip
+        print_text(line)
 
 
 def _name_run(study: Study, point: Point) -> str:

@@ -83,7 +83,7 @@ def print_grid(grid: Grid, console: Console | None = None) -> None:
         table = _to_rich(grid, hidden)
     console.print(table, crop=False)
     if hidden:
-        line = f"hidden columns (terminal too narrow): {', '.join(hidden)}"
+        line = f"hidden columns (terminal too narrow): {'; '.join(hidden)}"
         console.print(line, style="dim", markup=False)
 
 

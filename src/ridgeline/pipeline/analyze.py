@@ -23,6 +23,7 @@ from ridgeline.pipeline.predict import PredictTask, find_calibration, predict_ta
 from ridgeline.pipeline.profile import profile_runs, reason_to_skip
 from ridgeline.report.study import STAGES_FILE, Study, read_stages, read_study
 from ridgeline.report.summary import write_headline
+from ridgeline.report.text import counted
 from ridgeline.report.views import write_views
 from ridgeline.settings import as_arguments, check_mode
 from ridgeline.store import atomic_write_text, to_json
@@ -123,7 +124,7 @@ class Analysis:
         profiles = ", their counters" if self.is_profiled else ""
         return (
             f"analyzing {', '.join(self.selection.models)} on {self.device}: {machine}, count,"
-            f" {self._case_count} runs by layer{profiles}, report; about"
+            f" {counted(self._case_count, 'run')} by layer{profiles}, report; about"
             f" {format_time(self.expected_s)}"
         )
 

@@ -51,7 +51,7 @@ class ImportOutcome:
     paths: list[Path] = field(default_factory=list)
 
 
-READ_BYTES_PER_S, UNPACKED = 4e6, 20  # of text; a .gz holds about so many times its size
+READ_BYTES_PER_S, UNPACKED = 20e6, 20  # of text; a .gz holds about so many times its size
 MOST_NAMES = 3  # in a line
 
 

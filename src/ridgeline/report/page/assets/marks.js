@@ -257,19 +257,20 @@ function isInFrame(frame, x, y) {
   return x >= frame.left && x <= frame.right && y >= frame.top && y <= frame.bottom;
 }
 
-// To the right of a mark, to its left, above or below it: where nothing else is.
+// Beside a mark, where nothing else is; first above its bar, which leads to the right.
 function freeNameBox(frame, marks, m, width) {
   const [x, y, away] = [marks.px[m], marks.py[m], radius(marks, m) + 5];
   const spots = [
-    [x + away, y - 7],
-    [x - away - width, y - 7],
     [x + away, y - 18],
+    [x - away - width, y - 7],
+    [x + away, y - 7],
     [x - width / 2, y - away - 13],
     [x - width / 2, y + away],
     [x - away - width, y - 18],
     [x + away, y + 5],
   ];
-  const taken = [...plot.slopeBoxes, ...plot.roofLabels.map(({ box }) => box), ...plot.names.map(({ box }) => box)];
+  const texts = [...plot.roofLabels, ...plot.names].map(({ box }) => box);
+  const taken = [...plot.slopeBoxes, ...texts];
   return spots
     .map(([left, top]) => [left, top, left + width, top + 13])
     .find(
