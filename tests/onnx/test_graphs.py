@@ -352,7 +352,6 @@ def test_a_single_number_that_an_exporter_named(
 # ---------------------------------------------------------------- stated shapes
 
 
-
 def test_what_is_not_known_is_filled_in(tmp_path: Path) -> None:
     # given a shape that is data, of a result that the file calls (s, 4)
     nodes = [helper.make_node("Reshape", ["a", "shape"], ["y"]),
