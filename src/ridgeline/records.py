@@ -187,6 +187,7 @@ class ProfileOptions:
     precision: str | None = None  # of the step
     iters: int = 1
     warmup_iters: int = 3
+    metrics: tuple[str, ...] = ()  # that the user named
 
 
 @dataclass(frozen=True, kw_only=True)

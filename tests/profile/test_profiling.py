@@ -10,7 +10,7 @@ from ridgeline.measure.isolation import Outcome
 from ridgeline.measure.worker import Task
 from ridgeline.profile import counting, profiling
 from ridgeline.profile.profiling import need_counters, profile
-from ridgeline.profile.request import Plan, ProfiledStep, Request
+from ridgeline.profile.request import Plan, ProfiledStep, Request, read_metric_names
 from ridgeline.records import WorkloadSpec
 from ridgeline.settings import Settings
 
@@ -256,3 +256,24 @@ def test_a_marked_program_is_profiled_like_a_model() -> None:
     assert not found.plan.is_parallel
     assert len(found.kernels) == 631
     assert found.step_time_s == pytest.approx(0.0185)  # the median of 0.019 and 0.018
+
+
+def test_metrics_of_the_users_own_are_columns(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("lts__t_bytes, l1tex__t_bytes.sum  # caches\nno__such.sum")
+    names = read_metric_names(tmp_path / "mine.txt")
+    assert names == ("lts__t_bytes.sum", "l1tex__t_bytes.sum", "no__such.sum")
+    # when Nsight Compute counts them, in a group of their own
+    found = profiled(tool="ncu", metrics=names)
+    assert found.plan is not None
+    assert found.plan.groups[-1] == (*names[:2], "gpu__time_duration.sum")
+    assert found.plan.missing == ("no__such.sum",)
+    # then every kernel has them, beside what is derived
+    columns = found.kernels[[*names[:2]]]
+    assert columns.notna().all().all()
+    assert found.kernels["flops_fp16_matrix"].sum() == 797_680_599_040
+
+
+def test_names_of_nvprof_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("flop_count_sp")
+    with pytest.raises(RidgelineError, match="is no metric of Nsight Compute"):
+        read_metric_names(tmp_path / "mine.txt")

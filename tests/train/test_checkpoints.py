@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+from tests.train.small_training import net_file, settings, trainer, what_differs
 
+import ridgeline
 from ridgeline.errors import RidgelineError
+from ridgeline.records import WorkloadSpec
 from ridgeline.train import checkpoints
 from ridgeline.train.checkpoints import CheckpointFolder, checkpoint, load, save
+from ridgeline.workloads import resolve
+from ridgeline.workloads.workload import load_weights, with_weights
 
 STATE: dict[str, Any] = {
     "model": {"weight": torch.arange(1000.0)},
@@ -129,3 +134,25 @@ def test_a_folder_that_takes_no_files(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RidgelineError, match=r"cannot write to .*file: File exists"):
         CheckpointFolder(folder=tmp_path / "file", name="net").prepare(overwrite=False)
+
+
+def test_weights_go_back_into_a_network(tmp_path: Path) -> None:
+    # given a training's checkpoint, and its weights alone
+    net = net_file(tmp_path)
+    training = trainer(settings(net))
+    save(tmp_path / "net_best.pt", checkpoint(training.state()))
+    save(tmp_path / "net_final_weights.pt", training.weights())
+    # when they are loaded, then they are in a network that does not train
+    for path, model in ((tmp_path / "net_best.pt", None), (tmp_path / "net_final_weights.pt", net)):
+        loaded = ridgeline.load_trained(path, model=model)
+        assert not loaded.training
+        assert not what_differs(dict(loaded.state_dict()), training.weights())
+    # and a run starts with them; of another network they are refused
+    workload = resolve(WorkloadSpec(model=net, input_size=(3, 32, 32)))
+    built = with_weights(workload, tmp_path / "net_best.pt").build()
+    assert not what_differs(dict(built.state_dict()), training.weights())
+    with pytest.raises(RidgelineError, match="do not fit"):
+        load_weights(torch.nn.Linear(2, 2), tmp_path / "net_best.pt", "line")
+    (tmp_path / "x.pt").write_text("x")
+    with pytest.raises(RidgelineError, match="cannot be read as weights"):
+        load_weights(torch.nn.Linear(2, 2), tmp_path / "x.pt", "line")

@@ -250,6 +250,7 @@ class _Profile:
 # ---------------------------------------------------------------- in a results folder
 
 OnStored = Callable[[Run], None]  # is called with what is stored, at once
+NAMED_SUM = ".sum"  # of a metric that the user named
 _NO_MODULES = (LOSS, GRADIENTS, OPTIMIZER)  # parts of a step that stand where a layer would
 
 
@@ -417,7 +418,9 @@ def average_kernels(kernels: pd.DataFrame, steps: int) -> pd.DataFrame:
     amounts = [
         name
         for name in map(str, kernels)
-        if name.startswith("flops_") or name.endswith(("_bytes", "_s")) or name == "launches"
+        if name.startswith("flops_")
+        or name.endswith(("_bytes", "_s", NAMED_SUM))
+        or name == "launches"
     ]
     return kernels.assign(**{name: kernels[name] / steps for name in amounts})
 

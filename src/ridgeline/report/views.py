@@ -400,9 +400,9 @@ def environment_text(environment: Mapping[str, str]) -> str:
 def repeat_command(run: MeasuredRun) -> str:
     """`ridgeline run MODEL …`, after environment variables that change its speed.
 
-    Of a module from a program, what started the program.
+    Of a module from a program, what started the program; of an imported run, what imported it.
     """
-    if run.result.source == OBJECT:
+    if run.result.source == OBJECT or run.result.provenance == "imported":
         return shlex.join(run.made.command)
     variables = environment_text(run.made.environment)
     command = shlex.join(["ridgeline", "run", *_arguments(run.request)])
