@@ -181,13 +181,14 @@ def test_too_little_memory_at_any_moment_is_one_error(
 def test_missing_data_names_the_file_and_its_place(
     net: str, capsys: Printed, monkeypatch: MonkeyPatch
 ) -> None:
-    def refused(url: str, timeout: float) -> None:
+    def refused(*_: object, **__: object) -> None:
         raise OSError(101, "Network is unreachable")
 
     monkeypatch.setattr("urllib.request.urlopen", refused)
     assert ridgeline(net, "--data", "cifar") == 2
     assert capsys.readouterr().err == (
-        "ridgeline: CIFAR-10 is not in cifar, and the download failed: Network is unreachable\n"
+        "ridgeline: CIFAR-10 cannot be had from cifar: OSError: [Errno 101] Network is "
+        "unreachable\n"
         "  hint: get https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz elsewhere and put it "
         "there as cifar/cifar-10-python.tar.gz; --data synthetic tries everything without it\n"
     )

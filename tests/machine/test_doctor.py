@@ -294,7 +294,7 @@ def test_results_and_fixes(name: str, facts: Facts, state: str, result: str, fix
     assert bool(check.fix) == bool(fix)
 
 
-# ---------------------------------------------------------------- profilers
+# ---------------------------------------------------------------- the CUPTI of PyTorch
 
 MAPS = """\
 7f1200000000-7f1200400000 r--p 00000000 08:01 1234   /usr/lib/x86_64-linux-gnu/libc.so.6
@@ -330,7 +330,7 @@ def test_none_that_can_count(
 ) -> None:
     if maps is not None:
         (tmp_path / "maps").write_text(maps)
-    monkeypatch.setattr(system, "MAPS", tmp_path / "maps")
+    monkeypatch.setattr(system, "CUPTI_MAPS", tmp_path / "maps")
     monkeypatch.setattr("ctypes.CDLL", load)
     with pytest.raises(NoCuptiError, match=why):
         loaded_library()
@@ -339,6 +339,6 @@ def test_none_that_can_count(
 
 def test_one_that_can(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "maps").write_text(MAPS)
-    monkeypatch.setattr(system, "MAPS", tmp_path / "maps")
+    monkeypatch.setattr(system, "CUPTI_MAPS", tmp_path / "maps")
     monkeypatch.setattr("ctypes.CDLL", lambda path: NEW)
     assert has_cupti()

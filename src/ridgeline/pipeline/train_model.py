@@ -23,9 +23,8 @@ from ridgeline.train.trainer import (
     profile_one_step,
     train,
 )
-from ridgeline.units import format_bytes, format_percent, format_time
+from ridgeline.units import format_percent, format_time
 from ridgeline.workloads.cifar10 import (
-    ARCHIVE,
     SIDE,
     SMALL_FORMS,
     Images,
@@ -209,11 +208,8 @@ def _load_images(options: TrainOptions, before: dict[str, Any], on_progress: OnP
         images = synthetic_images()
     else:
         folder = DATA if options.data is None else Path(options.data)
-
-        def on_download(done: int, total: int) -> None:
-            on_progress(f"{ARCHIVE}: {format_bytes(done)} of {format_bytes(total)}", 0, 0)
-
-        images = load_cifar10(folder, download=True, progress=on_download)
+        on_progress("reading CIFAR-10", 0, 0)
+        images = load_cifar10(folder, download=True)
     return images.limited(
         options.limit_train or before.get("train_images"),
         options.limit_test or before.get("test_images"),

@@ -1,23 +1,17 @@
 """CIFAR-10, synthetic images in its place, and networks of ten classes for it.
 
-CIFAR-10 is 60,000 photographs of 32x32 pixels in ten classes. It is read from the archive as its
-authors publish it, or from the folder that the archive unpacks to; nothing is unpacked. The batches
-are pickles, which can run code: none is loaded before it has the MD5 sum that torchvision
-publishes.
+CIFAR-10 is 60,000 photographs of 32x32 pixels in ten classes. torchvision reads it, and unpacks or
+downloads its archive. The batches are pickles, which can run code: none is loaded before it has the
+MD5 sum that torchvision knows.
 
 https://www.cs.toronto.edu/~kriz/cifar.html, A. Krizhevsky, 2009
 """
 
 from __future__ import annotations
 
-import hashlib
-import pickle
 import re
-import tarfile
-import urllib.request
-from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
-from http.client import HTTPException
 from pathlib import Path
 
 import torch
@@ -26,32 +20,18 @@ from torch.nn import functional
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
-from ridgeline.store import whole_file
+from ridgeline.workloads.offline import refuse_downloads
 from ridgeline.workloads.sources import is_file, resolve
 from ridgeline.workloads.workload import Workload, one_line
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
 ARCHIVE = "cifar-10-python.tar.gz"
 FOLDER = "cifar-10-batches-py"
-ARCHIVE_MD5 = "c58f30108f718f92721af3b95e74349a"
-MD5 = {  # five batches for training, one for testing
-    "data_batch_1": "c99cafc152244af753f735de768cd75f",
-    "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
-    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
-    "data_batch_4": "634d18415352ddfa80567beed471001a",
-    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
-    "test_batch": "40351d587109b95175f43aff81a1287e",
-}
 
 CLASSES = 10
 SIDE = 32
 MEAN = (0.4914, 0.4822, 0.4465)  # of the training images, by channel, as parts of 255
 STD = (0.2470, 0.2435, 0.2616)
-
-TIMEOUT_S = 30
-CHUNK_BYTES = 2**20
-
-Progress = Callable[[int, int], object]  # bytes so far, bytes in all; 0 if that is not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,113 +55,38 @@ class Images:
         )
 
 
-def find_cifar10(folder: Path) -> Path | None:
-    """The folder of batches or the archive, in `folder` or being it; its content is not checked."""
-    for path in (folder, folder / FOLDER):
-        if all((path / name).is_file() for name in MD5):
-            return path
-    if folder.name == ARCHIVE and folder.is_file():
-        return folder
-    archive = folder / ARCHIVE
-    return archive if archive.is_file() else None
+def find_cifar10(path: Path) -> Path | None:
+    """The folder with the batches' folder or the archive: `path`, or the one that it is in."""
+    root = path.parent if path.name in (FOLDER, ARCHIVE) else path
+    is_there = (root / FOLDER / "test_batch").is_file() or (root / ARCHIVE).is_file()
+    return root if is_there else None
 
 
-def load_cifar10(
-    folder: Path, *, download: bool, progress: Progress = lambda done, total: None
-) -> Images:
-    """All images, checked; downloaded to `folder` first where they are missing and may be."""
-    source = find_cifar10(folder)
-    if source is None:
-        if not download:
-            raise _not_there_error(folder, "nothing is downloaded here")
-        source = _download(folder, progress)
-    return _images(_read_batches(source))
+def load_cifar10(path: Path, *, download: bool) -> Images:
+    """All images, checked; downloaded to `path` first where they are missing and may be."""
+    from torchvision.datasets import CIFAR10
 
-
-# ---------------------------------------------------------------- reading
-
-
-def _read_batches(source: Path) -> dict[str, bytes]:
-    """The batches of a folder or an archive by name, each as it was published."""
+    root = find_cifar10(path) or path
+    may_unpack = download or (root / ARCHIVE).is_file()
     try:
-        content = _read_archive(source) if source.is_file() else _read_folder(source)
-    except (OSError, EOFError, tarfile.TarError) as error:
+        with nullcontext() if download else refuse_downloads("CIFAR-10"):
+            train = CIFAR10(str(root), train=True, download=may_unpack)
+            test = CIFAR10(str(root), train=False)
+    except (OSError, RuntimeError, EOFError, RidgelineError) as error:
         raise RidgelineError(
-            f"cannot read {source}: {getattr(error, 'strerror', None) or error}",
-            hint="make it readable, or put another copy in its place",
+            f"CIFAR-10 cannot be had from {root}: {one_line(error)}",
+            hint=f"get {URL} elsewhere and put it there as {root / ARCHIVE}; --data synthetic tries"
+            " everything without it",
         ) from error
-    wrong = [name for name, md5 in MD5.items() if _md5(content.get(name, b"")) != md5]
-    if wrong:
-        raise RidgelineError(
-            f"{source} is not what was published: the MD5 sums of {', '.join(wrong)} differ",
-            hint=f"put {ARCHIVE} from {URL} in its place",
-        )
-    return content
-
-
-def _read_folder(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in MD5}
-
-
-def _read_archive(archive: Path) -> dict[str, bytes]:
-    with tarfile.open(archive, "r:gz") as tar:
-        files = {Path(member.name).name: tar.extractfile(member) for member in tar}
-        return {name: file.read() for name, file in files.items() if file and name in MD5}
-
-
-def _md5(content: bytes) -> str:
-    return hashlib.md5(content, usedforsecurity=False).hexdigest()
-
-
-def _images(content: dict[str, bytes]) -> Images:
-    batches = [_read_images(content[name]) for name in MD5]
-    *train, test = batches
-    train_images, train_labels = map(torch.cat, zip(*train, strict=True))
+    train_images, test_images = (
+        torch.from_numpy(part.data).permute(0, 3, 1, 2).contiguous() for part in (train, test)
+    )
     return Images(
         name="cifar10",
         train_images=train_images,
-        train_labels=train_labels,
-        test_images=test[0],
-        test_labels=test[1],
-    )
-
-
-def _read_images(content: bytes) -> tuple[Tensor, Tensor]:
-    """Images and labels of one file: rows of 1024 red, 1024 green and 1024 blue values."""
-    batch = pickle.loads(content, encoding="latin1")
-    images = torch.from_numpy(batch["data"].copy()).reshape(-1, 3, SIDE, SIDE)
-    return images, torch.tensor(batch["labels"], dtype=torch.int64)
-
-
-# ---------------------------------------------------------------- downloading
-
-
-def _download(folder: Path, progress: Progress) -> Path:
-    """The archive, fetched under a temporary name and renamed when its checksum is right."""
-    archive = folder / ARCHIVE
-    try:
-        with urllib.request.urlopen(URL, timeout=TIMEOUT_S) as response:
-            folder.mkdir(parents=True, exist_ok=True)
-            total = int(response.headers.get("Content-Length") or 0)
-            with whole_file(archive) as file:
-                digest = hashlib.md5(usedforsecurity=False)
-                while chunk := response.read(CHUNK_BYTES):
-                    file.write(chunk)
-                    digest.update(chunk)
-                    progress(file.tell(), total)
-                if digest.hexdigest() != ARCHIVE_MD5:
-                    raise _not_there_error(folder, f"{URL} sends another file")
-    except (OSError, HTTPException) as error:
-        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-        raise _not_there_error(folder, f"the download failed: {reason}") from error
-    return archive
-
-
-def _not_there_error(folder: Path, why: str) -> RidgelineError:
-    return RidgelineError(
-        f"CIFAR-10 is not in {folder}, and {why}",
-        hint=f"get {URL} elsewhere and put it there as {folder / ARCHIVE}; "
-        "--data synthetic tries everything without it",
+        train_labels=torch.tensor(train.targets),
+        test_images=test_images,
+        test_labels=torch.tensor(test.targets),
     )
 
 
