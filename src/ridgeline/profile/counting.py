@@ -266,7 +266,7 @@ def read_named_metrics(path: Path, names: Sequence[str]) -> pd.DataFrame:
     launches = [cell for cell in cells if cell.get("ID", "").isdecimal()]  # not the row of units
     table = {name: [cell.get(name, "").replace(",", "") for cell in launches] for name in columns}
     index = pd.Index([cell["ID"] for cell in launches], name="id")
-    numbers = pd.DataFrame(table, index=index).apply(pd.to_numeric, errors="coerce")
+    numbers: pd.DataFrame = pd.DataFrame(table, index=index).apply(pd.to_numeric, errors="coerce")
     return numbers[~numbers.index.duplicated()] if columns else numbers.iloc[:0]
 
 
