@@ -32,13 +32,16 @@ from ridgeline.records import (
     WarmUp,
 )
 from ridgeline.serialize import from_dict, to_dict
-from ridgeline.settings import SYNTHETIC
+from ridgeline.settings import STEP_SETTINGS, SYNTHETIC, Settings
 from ridgeline.signals import interrupts_later
 from ridgeline.store import MeasuredRun, ResultsFolder, Run, run_label
 from ridgeline.units import format_time
 
 NEEDED_COLUMNS = ("arch", "backend", "batch_size", "precision", "elapsed_sec", "measured_iters")
-SWITCHES = ("channels_last", "deterministic", "cudnn_benchmark")
+SWITCHES, COUNTS = (  # settings of a step: yes or no, and whole numbers
+    tuple(name for name in STEP_SETTINGS if type(getattr(Settings, name)) is kind)
+    for kind in (bool, int)
+)
 IMPORTED = "imported"
 
 
@@ -167,7 +170,8 @@ def import_metrics(path: Path, results: ResultsFolder, label: str | None = None)
     made = collect()
     for line, row in _read_rows(path):
         try:
-            request, result = _request_of(row, label), _result_of(row)
+            request = _request_of(row, label)
+            result = _result_of(row, request)
         except (RidgelineError, ValueError) as error:
             problem = error.problem if isinstance(error, RidgelineError) else str(error)
             found.notes.append(f"{path.name}, line {line} is left out: {problem}")
@@ -206,6 +210,7 @@ def _request_of(row: Mapping[str, str], label: str | None) -> RunRequest:
     settings: dict[str, Any] = {
         **{name: _number(row, name) for name in ("lr", "momentum", "weight_decay") if name in row},
         **{name: _is_true(row, name) for name in SWITCHES},
+        **{name: _whole(row, name) for name in COUNTS if name in row},
     }
     return RunRequest(
         model=_text(row, "arch"),
@@ -219,16 +224,15 @@ def _request_of(row: Mapping[str, str], label: str | None) -> RunRequest:
         iters=_whole(row, "measured_iters"),
         optimizer=row.get("optimizer", "sgd"),
         **settings,
-        grad_accum_steps=_whole(row, "grad_accum_steps") if "grad_accum_steps" in row else 1,
         data=data,
         label=label or row.get("label", ""),
     )  # fmt: skip
 
 
-def _result_of(row: Mapping[str, str]) -> RunResult:
+def _result_of(row: Mapping[str, str], request: RunRequest) -> RunResult:
     """What a row tells: the time of all steps, so a mean and no median, and no sample."""
     elapsed_s, steps = _number(row, "elapsed_sec"), _whole(row, "measured_iters")
-    samples = _whole(row, "batch_size") * int(row.get("grad_accum_steps", 1))
+    samples = request.batch_size * request.batches_per_step
     processed = _number(row, "images_processed") if "images_processed" in row else samples * steps
     if elapsed_s <= 0 or steps < 1:
         raise ValueError(f"{steps} steps in {elapsed_s:g} s cannot be")

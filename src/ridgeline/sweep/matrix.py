@@ -395,7 +395,11 @@ def _read_slurm_value(key: str, kind: Any, raw: Any) -> Any:
     return raw
 
 
-RANGED = ("batch_size", "input_size", "seq_len", "workers", "grad_accum_steps", "seed")
+RANGED = (  # sizes, and settings that are whole numbers
+    "batch_size", "input_size", "seq_len",
+    *(name for name, kind in typing.get_type_hints(Settings).items()
+      if name in DIMENSIONS and int in (kind, *typing.get_args(kind))),
+)  # fmt: skip
 RULES = ("include", "exclude")
 _READERS: dict[str, Callable[[Any], Any]] = {
     "models": _read_text, "batch_size": _read_count, "input_size": _read_size,
