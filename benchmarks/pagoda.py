@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.report import Report, Table
-from ridgeline.count.cost_records import OpCost
+from ridgeline.count.records import OpCost
 from ridgeline.count.result import CountResult
 from ridgeline.machine.energy_fit import ANY, fit_energy, read_energy_points
 from ridgeline.machine.passport import Coefficient, EnergyModel, EnergyPoint

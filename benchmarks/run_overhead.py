@@ -12,9 +12,9 @@ from time import perf_counter
 import torch
 
 from benchmarks.report import Report, Table
+from ridgeline.machine.sampling import median_interval
 from ridgeline.measure.layers import time_layers
 from ridgeline.measure.measure_workload import build_stepper
-from ridgeline.measure.statistics import median_interval
 from ridgeline.measure.step import Stepper, torch_settings
 from ridgeline.measure.timing import StepRecorder, time_steps, warm_up
 from ridgeline.records import WorkloadSpec

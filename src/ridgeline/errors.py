@@ -1,4 +1,4 @@
-"""The one error that is meant for people: what happened, then what to do about it."""
+"""The error that is meant for people: what happened, then what to do about it."""
 
 from ridgeline.plain import plain_text
 
@@ -16,3 +16,14 @@ class RidgelineError(Exception):
 
     def __str__(self) -> str:
         return f"{self.problem}\n  hint: {self.hint}"
+
+
+class MissingSizeError(RidgelineError):
+    """A size was given that a model does not have; another of several models may have it.
+
+    `name` is its field in a WorkloadSpec, or a dimension of an ONNX file.
+    """
+
+    def __init__(self, name: str, problem: str, *, hint: str) -> None:
+        super().__init__(problem, hint=hint)
+        self.name = name

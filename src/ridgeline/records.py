@@ -187,6 +187,7 @@ class ProfileOptions:
     precision: str | None = None  # of the step
     iters: int = 1
     warmup_iters: int = 3
+    metrics: tuple[str, ...] = ()  # that the user named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -523,7 +524,6 @@ class RunResult:
     iters: Whole
     samples_per_step: Whole | None = None
     samples_processed: Positive
-    samples_per_s: Positive
     elapsed_s: NotNegative
     clock: str = ""
     step_time_s: StepTime
@@ -543,6 +543,11 @@ class RunResult:
     layers: LayerSum | None = None
     warnings: tuple[str, ...] = ()
     max_batch: Mapping[str, Any] | None = None  # how the batch size was found
+
+    @property
+    def samples_per_s(self) -> float:
+        """The throughput, the same everywhere: of the median step, which slow ones do not move."""
+        return self.samples_processed / self.iters / self.step_time_s.median
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,8 +24,8 @@ SYNTHETIC_HOST = "synthetic-host"  # one batch in host memory, copied in every s
 LOADING = ("workers", "pin_memory", "prefetch_factor", "augment")  # settings of data that is read
 # settings that say what is measured and how, not what a step does
 MEASURING = (
-    "device", "warmup_iters", "iters", "nvtx", "seed", "layers", "energy", "energy_time_s",
-    "layer_energy",
+    "device", "warmup_iters", "iters", "nvtx", "seed", "weights", "layers", "energy",
+    "energy_time_s", "layer_energy",
 )  # fmt: skip
 WORK_SETTINGS = ("grad_accum_steps",)  # that change how much work a step is
 WORDS = "words"  # in the metadata of a setting: how a report names it, if not by its field
@@ -69,6 +69,7 @@ class Settings:
     algorithm: str = field(default="default", metadata={WORDS: "convolutions by {}"})
     nvtx: bool = False
     seed: int = 0
+    weights: str | None = None  # a file of them; the work of a step does not depend on it
     data: str = field(default=SYNTHETIC, metadata=STORED)  # or SYNTHETIC_HOST, or a path
     workers: int = field(default=0, metadata={WORDS: "{} workers"})
     pin_memory: bool = field(default=False, metadata={WORDS: "pinned memory"})

@@ -26,7 +26,7 @@ SHOWN_BY = {  # modules with advice, and the commands that show it
     "report/stored.py": ("roofline", "report"),
     "report/compare.py": ("compare",),
     "report/study.py": ("roofline", "report"),
-    "count/errors.py": ("count", *STEPS),
+    "count/step.py": ("count", *STEPS),
     "cli/show_study.py": ("roofline",),
 }
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")

@@ -3,7 +3,6 @@
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -32,13 +31,6 @@ def net(tmp_path: Path, monkeypatch: MonkeyPatch) -> str:
     return "net.py:make"
 
 
-def json_of(capsys: Printed, *arguments: str) -> dict[str, Any]:
-    """The JSON of a count that goes well."""
-    assert ridgeline(*arguments, "--json") == 0
-    content: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return content
-
-
 def test_files_have_the_form_of_their_ending(net: str, tmp_path: Path) -> None:
     paths = {ending: tmp_path / "deep" / f"table.{ending}" for ending in ("csv", "parquet", "json")}
     options = [option for path in paths.values() for option in ("-o", str(path))]
@@ -56,8 +48,15 @@ def test_output_dir_holds_text_and_summary(net: str, tmp_path: Path) -> None:
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
         "net.py_make_bs1.txt",
         "net.py_make_bs2.txt",
+        "summary.csv",
         "summary.json",
     ]
+    table = pd.read_csv(tmp_path / "out" / "summary.csv")
+    assert table[["batch_size", "mult_adds_per_batch_forward"]].to_numpy().tolist() == [
+        [1, 10656], [2, 21312],
+    ]  # fmt: skip
+    # the convolution writes 8x6x6 numbers, the last layer 10; the others have no parameters
+    assert table["layer_output_bytes"].tolist() == [4 * 298, 8 * 298]
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     two = summary["net.py:make"]["2"]
     assert two["mult_adds_per_batch_forward"] == 21312
@@ -91,19 +90,35 @@ def test_errors_of_models_are_json_and_keep_what_was_counted(
     assert streams.err == f"ridgeline: {error['problem']}\n  hint: {error['hint']}\n"
 
 
-def test_list_takes_a_pattern(capsys: Printed) -> None:
-    assert ridgeline("--list", "resnet*_cifar") == 0
-    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert names == ["resnet18_cifar", "resnet34_cifar"]
-    assert ridgeline("--list", "no*such*net", "--json") == 2
-    assert capsys.readouterr().out == "[]\n"
+IMAGES = """
+from torch import nn
+
+def make():
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.AdaptiveAvgPool2d(1))
+"""
 
 
-def test_growth_says_where_no_polynomial_fits(capsys: Printed) -> None:
-    # vgg16 pools to 7x7 whatever comes in: from sizes that 7 does not divide, windows overlap
-    assert ridgeline("vgg16", "--growth", "--depth", "0", "-q") == 0
-    assert "\n  FLOPs: no polynomial fits these sizes\n" in capsys.readouterr().out
-    growth = json_of(capsys, "vgg16", "--growth")["growth"]["vgg16"]
-    assert growth["by_size"]["flops"] is None
-    assert growth["by_size"]["macs"]["formula"].endswith("1.236e8")
-    assert "flops by S: no polynomial fits these sizes" in growth["notes"]
+def test_several_input_sizes_are_counted(net: str, tmp_path: Path, capsys: Printed) -> None:
+    (tmp_path / "images.py").write_text(IMAGES)
+    sizes = ("--input-size", "3x8x8,3x10x8")
+    assert ridgeline("images.py:make", *sizes, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    # then the convolution has 6x6 and 8x6 places, of 8·3·3·3 MACs each
+    assert [model["macs"] for model in found["models"]] == [36 * 216, 48 * 216]
+    # and each has a file of its own
+    assert ridgeline("images.py:make", *sizes, "--output-dir", "out", "-q") == 0
+    assert sorted(path.name for path in Path("out").glob("*.txt")) == [
+        "images.py_make_bs1_1x3x10x8.txt",
+        "images.py_make_bs1_1x3x8x8.txt",
+    ]
+
+
+def test_a_length_is_for_the_models_that_have_one(net: str, capsys: Printed) -> None:
+    options = ("--seq-len", "5", "--json")
+    assert ridgeline("lstm", net, *SIZE, *options) == 0
+    printed = capsys.readouterr()
+    assert [m["model"] for m in json.loads(printed.out)["models"]] == ["lstm", net]
+    assert "net.py:make has no sequence length: it is left out there" in printed.err
+    assert "lstm has no input size: it is left out there" in printed.err
+    # and where no model has one, that is an error
+    assert ridgeline(net, net, *SIZE, *options) == 2

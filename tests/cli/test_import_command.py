@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from pytest import MonkeyPatch
 from tests.captures.files import NCU, PRODUCTS, TRACES
@@ -13,6 +14,7 @@ from tests.cli.analyzed_here import Printed, command
 
 import ridgeline
 from ridgeline.records import CaptureRequest, ProfileSummary
+from ridgeline.report.views import repeat_command
 from ridgeline.store import ResultsFolder
 
 REFUSED = NCU / "a100_rule_only_roofline.csv"
@@ -97,3 +99,61 @@ def test_from_python() -> None:
     (run,) = ResultsFolder(Path("results")).read_runs()
     assert run.request.label == "mine"
     assert ridgeline.import_capture(str(PRODUCTS))[0].kernel_time_s == capture.kernel_time_s
+
+
+# ---------------------------------------------------------------- runs, and captures of runs
+
+COLUMNS = (
+    "timestamp,hostname,arch,backend,device_name,batch_size,warmup_iters,measured_iters,precision,"
+    "lr,momentum,weight_decay,elapsed_sec,images_per_sec,images_processed,data_root,label,"
+    "torch_version,channels_last,grad_accum_steps,deterministic,cudnn_benchmark"
+)
+ROW = (
+    "2025-11-02T10:00:00,wsl,resnet50,cuda,NVIDIA GeForce RTX 4090,32,10,100,amp,0.1,0.9,0.0001,"
+    "{},640.0,3200,data/imagenet-mini,gpu_amp,2.9.0,True,1,False,True"
+)
+
+
+def test_runs_of_another_tool(capsys: Printed) -> None:
+    # given a metrics.csv with two repeats, and a row whose run failed
+    rows = [ROW.format("5.0"), ROW.format("5.5"), ROW.format("")]
+    Path("metrics.csv").write_text("\n".join([COLUMNS, *rows]) + "\n")
+    assert command("import", "metrics.csv") == 0
+    printed = capsys.readouterr()
+    assert "metrics.csv, line 4 is left out: it has no elapsed_sec" in printed.err
+    # then each is a run that says where it is from
+    runs = ResultsFolder(Path("results")).index().runs
+    first = runs[0]
+    assert [run.result.elapsed_s for run in runs] == [5.0, 5.5]
+    assert first.result.provenance == "imported"
+    assert (first.result.step_time_s.mean, first.result.samples_per_s) == (0.05, 640.0)
+    assert (first.request.model, first.request.channels_last, first.request.lr) == (
+        "resnet50", True, 0.1,
+    )  # fmt: skip
+    assert (first.made.time, first.made.host.name) == ("2025-11-02T10:00:00", "wsl")
+    assert repeat_command(first) == "ridgeline import metrics.csv"
+    # and the views have them, in the same columns
+    table = pd.read_csv("results/metrics.csv")
+    assert [name for name in table if name in COLUMNS.split(",")] == COLUMNS.split(",")
+    assert table["warmup_iters"].tolist() == [10, 10]
+    assert pd.read_csv("results/throughput_summary.csv")["n"].tolist() == [2]
+    # and the same file adds nothing
+    assert command("import", "metrics.csv", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"runs": [], "known": 2}
+    assert command("import", "metrics.csv", "--no-store") == 2
+
+
+def test_a_capture_is_the_profile_of_a_run(capsys: Printed) -> None:
+    Path("metrics.csv").write_text(f"{COLUMNS}\n{ROW.format('5.0')}\n")
+    assert command("import", "metrics.csv", "-q") == 0
+    # when a capture of two of its steps is attached
+    assert command("import", str(PRODUCTS), "--run", "gpu_amp", "--steps", "2", "-q") == 0
+    (profile,) = ResultsFolder(Path("results")).index().profiles
+    (run,) = ResultsFolder(Path("results")).index().runs
+    assert (profile.request.of_run, profile.result.iters) == (run.run_id, 2)
+    assert profile.result.launches == 6  # of 12 kernels
+    assert profile.result.totals["tensor_fp16"] == 2048**3  # half of a product
+    # then the run has a point by counters
+    points = ridgeline.roofline("results").points
+    assert points[points["grain"].eq("step")]["provenance"].tolist() == ["counter", "static"]
+    assert command("import", str(PRODUCTS), "--run", "nobody") == 2

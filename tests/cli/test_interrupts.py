@@ -17,20 +17,36 @@ from tests.cli.analyzed_here import store_passport
 from tests.cli.small_runs import NET, allow_interrupts, start
 
 from ridgeline.cli import interrupts
-from ridgeline.cli.interrupts import stop_if_pressed
+from ridgeline.cli.interrupts import stop_if_pressed, stopped_at_once
 from ridgeline.cli.progress import Progress
 from ridgeline.store import ResultsFolder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals")
 
 COMMAND = """
-import signal, sys
+import signal, sys, time, weakref
 from ridgeline.cli import main
 from ridgeline.cli.progress import Progress
 from ridgeline.report import compare as comparing
 
+class Thing: ...
+
 def interrupt(*_):
     signal.raise_signal(signal.SIGINT)
+
+def interrupt_callback():
+    thing = Thing()
+    watched = weakref.ref(thing, interrupt)
+    del thing
+
+def interrupt_import():
+    # the callback that removes the lock of a module which has been imported
+    def interrupt_lock(frame, event, argument):
+        if event == "call" and frame.f_code.co_name == "cb":
+            sys.setprofile(None)
+            interrupt()
+    sys.setprofile(interrupt_lock)
+    import this_is_imported
 
 def compare(*arguments, **options):
     {body}
@@ -68,6 +84,8 @@ def program(text: str, *, folder: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+WAIT = "print('went on', flush=True); time.sleep(60); print('not reached')"
+NEXT_UNIT = "print('went on', flush=True); Progress().start('a run'); print('not reached')"
 SWALLOWED = """
     try:
         interrupt()
@@ -79,16 +97,22 @@ SWALLOWED = """
 @pytest.mark.parametrize(
     ("body", "out"),
     [
-        ("print('went on'); Progress().start('a run'); print('not reached')", "went on\n"),
-        ("sys.exit(0)", ""),
-        ("raise ImportError('a module did not load')", ""),
+        (f"interrupt_callback(); {NEXT_UNIT}", "went on\n"),  # the next unit does not begin
+        (f"interrupt_callback(); {WAIT}", "went on\n"),  # it is sent again
+        (f"interrupt_import(); {WAIT}", "went on\n"),
+        (f"{SWALLOWED}    sys.exit(0)", ""),  # a library caught it
+        (f"{SWALLOWED}    sys.exit(3)", ""),
+        (f"{SWALLOWED}    raise ImportError('a module did not load')", ""),
     ],
-    ids=["the next unit does not begin", "exit 0", "error"],
+    ids=["next unit", "callback", "import", "exit 0", "exit 3", "error"],
 )
-def test_one_that_a_library_caught_ends_the_command(tmp_path: Path, body: str, out: str) -> None:
-    done = program(COMMAND.format(body=f"{SWALLOWED}    {body}"), folder=tmp_path)
+def test_one_that_was_lost_ends_the_command(tmp_path: Path, body: str, out: str) -> None:
+    (tmp_path / "this_is_imported.py").touch()
+    start_s = time.monotonic()
+    done = program(COMMAND.format(body=body), folder=tmp_path)
     assert (done.returncode, done.stdout) == (130, out)
     assert done.stderr == "ridgeline: interrupted\n"
+    assert time.monotonic() - start_s < 50  # long before that work would have ended
 
 
 def test_no_library_is_left_half_imported(tmp_path: Path) -> None:
@@ -126,6 +150,13 @@ def test_every_unit_of_work_looks_for_an_interrupt(monkeypatch: MonkeyPatch) -> 
         Progress().start("a run")
     with pytest.raises(KeyboardInterrupt):
         Progress().update("steps", 1, 2)
+
+
+def test_handlers_are_as_before(monkeypatch: MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with stopped_at_once():
+        assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a server of processes")

@@ -13,6 +13,8 @@ from tests.cli.small_runs import NET_MAKE, QUICK, folder, json_of, run_here
 
 from ridgeline.cli import main
 from ridgeline.cli.app import app
+from ridgeline.cli.options import parse_input_size, parse_sizes
+from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import attempt
 from ridgeline.store import ResultsFolder
 
@@ -181,3 +183,23 @@ def test_debug_shows_where_another_process_failed(
     log = ResultsFolder().read_log(ResultsFolder().run_ids()[-1])
     assert log.startswith("Traceback (most recent call last):\n")
     assert capsys.readouterr().err == log + said
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("224", ((224,),)),
+        ("224,256", ((224,), (256,))),
+        ("224x256", ((224, 256),)),
+        ("224:320:32", ((224,), (256,), (288,), (320,))),
+        ("3,64,64", ((3, 64, 64),)),  # channels, height and width
+        ("64,96,128", ((64,), (96,), (128,))),
+    ],
+)
+def test_input_sizes_as_people_write_them(text: str, sizes: tuple[tuple[int, ...], ...]) -> None:
+    assert parse_sizes(text) == sizes
+
+
+def test_a_command_of_one_size_refuses_several() -> None:
+    with pytest.raises(RidgelineError, match="several sizes"):
+        parse_input_size("224,256")

@@ -10,7 +10,7 @@ from tests.count.cases import FP32, assert_cost, x
 from torch import nn
 
 import ridgeline
-from ridgeline.count.cost_records import Total
+from ridgeline.count.records import Total
 
 P = 3 * 4 + 3
 TENSORS = 2

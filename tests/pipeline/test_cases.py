@@ -104,3 +104,13 @@ def test_progress_is_heard(runner: CaseRunner) -> None:
     runner.progress, runner.case_s = Listener(), 30.0
     runner.run(cases("good"))
     assert heard == [30.0, "good, batch 2, fp32", ("timing", 1, 2)]
+
+
+def test_each_model_has_the_sizes_that_it_can_have() -> None:
+    sizes = replace(SELECTION, input_size=(64,), more_sizes=((96,),), seq_len=8)
+    chosen = replace(sizes, without=frozenset({("good", "seq_len"), ("bad", "input_size")}))
+    each = [one.spec(model) for model in chosen.models for one in chosen.sizes_of(model)]
+    assert [(one.model, one.input_size, one.seq_len) for one in each] == [
+        ("good", (64,), None), ("good", (96,), None), ("bad", None, 8),
+    ]  # fmt: skip
+    assert chosen.case_count == 3 * 2 * 2 * 2  # precisions, batch sizes, repeats

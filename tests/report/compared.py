@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from tests.stored import write_run
 
-from ridgeline.measure.statistics import summarise
+from ridgeline.machine.sampling import summarise
 from ridgeline.store import ResultsFolder, Run
 
 MEASURED = json.loads(
@@ -50,7 +50,8 @@ def write(
     run["asked"] |= asked
     run["found"]["step_time_s"] = {**asdict(summarise(samples)), "samples": list(samples)}
     run["found"]["samples_per_step"] = run["asked"]["batch_size"]
-    run["found"]["samples_per_s"] = run["asked"]["batch_size"] * len(samples) / sum(samples)
+    run["found"]["samples_processed"] = run["asked"]["batch_size"] * len(samples)
+    run["found"]["iters"] = len(samples)
     run["found"] |= {"split_s": {"forward": {"median": 0.0, "samples": [s / 4 for s in samples]},
                                  "backward": {"median": 0.0, "samples": [s / 2 for s in samples]}},
                      "layers": None if layers is None else {"sum_s": 0.1}, "warnings": [],

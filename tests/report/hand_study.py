@@ -92,6 +92,21 @@ def stored(run_id: str, **changes: Any) -> Run:
     return to_run(Path(run_id), content)
 
 
+def training(**changes: Any) -> Run:
+    """A training of two epochs, as it is stored."""
+    epochs = [
+        {"epoch": n, "train_loss": 2.0 / n, "train_accuracy": 0.2 * n, "test_accuracy": accuracy,
+         "lr": 0.1, "time_s": 1.0, "test_time_s": 0.5, "images": 64, "images_per_s": 64.0}
+        for n, accuracy in ((1, 0.5), (2, 0.75))
+    ]  # fmt: skip
+    settings = {"model": "net", "data": "synthetic", "epochs": 2, "batch_size": 16, "lr": 0.1}
+    found = {"device_name": "Toy 1", "precision": "fp32", "best_accuracy": 0.75, "best_epoch": 2,
+             "time_s": 3.0, "history": epochs, **changes}  # fmt: skip
+    asked = {"command": "train", "settings": settings}
+    content = {"schema_version": 1, "asked": asked, "found": found, "provenance": {}}
+    return to_run(Path("training"), content)
+
+
 def make_study(
     runs: list[dict[str, Any]] | None = None,
     points: list[dict[str, Any]] | None = None,

@@ -10,9 +10,17 @@ from typing import Any
 import pandas as pd
 import pytest
 from tests.cli.small_runs import folder, run_here
+from tests.report.hand_study import run_row
 from tests.stored import write_run
 
-from ridgeline.report.views import layers, metrics, overall, repeat_command, write_views
+from ridgeline.report.views import (
+    layers,
+    metrics,
+    overall,
+    repeat_command,
+    throughput_summary,
+    write_views,
+)
 from ridgeline.store import ResultsFolder, Run, to_run
 
 __all__ = ["folder"]  # a fixture
@@ -149,29 +157,6 @@ def test_a_row_of_metrics_begins_with_the_usual_columns(results: ResultsFolder) 
     }
 
 
-def test_the_further_columns_of_metrics(results: ResultsFolder) -> None:
-    run = write(results)
-
-    row = metrics([run]).loc[0]
-
-    assert row.drop(METRICS).dropna().to_dict() == {
-        "run_id": run.run_id, "repeat": 1, "mode": "train", "asked_precision": "amp",
-        "input_size": "224", "optimizer": "sgd", "config": "", "seed": 0,
-        "algorithm": "default", "workers": 0, "pin_memory": False, "augment": True,
-        "step_median_s": 0.04, "step_mean_s": 0.05, "step_std_s": 0.002, "step_min_s": 0.03,
-        "step_max_s": 0.06, "step_interval_low_s": 0.035, "step_interval_high_s": 0.045,
-        "forward_s": 0.01, "backward_s": 0.02, "busy_fraction": 0.5, "kernel_time_s": 0.02,
-        "energy_meter": "a counter", "energy_j_per_step": 24.0, "energy_j_per_sample": 0.375,
-        "mean_power_w": 600.0, "idle_power_w": 100.0, "peak_memory_bytes": 1000,
-        "reserved_memory_bytes": 2000, "user_time_s": 1.0, "system_time_s": 0.5,
-        "peak_rss_bytes": 3000, "minor_faults": 4, "major_faults": 5, "voluntary_switches": 6,
-        "involuntary_switches": 7, "clock_hz": 1.98e9, "memory_clock_hz": 3.2e9,
-        "temperature_c": 50.0, "throttle_reasons": "power cap;heat", "warnings": 2,
-        "environment": "",
-        "disturbed": "some steps were held up: their mean is 1.25 times their median",
-    }  # fmt: skip
-
-
 def test_steps_that_vary_much_are_marked(results: ResultsFolder) -> None:
     # given steps whose middle 80 % span more than half of their median, and no outliers
     step = {"median": 0.04, "mean": 0.041, "min": 0.03, "max": 0.06, "spread": 0.6}
@@ -252,7 +237,8 @@ def test_a_file_per_model_and_layers_where_they_were_timed(results: ResultsFolde
 
     assert problems == []
     assert [path.name for path in written] == [
-        "metrics.csv", "resnet50_overall.csv", "resnet50_layers.csv", "timm-vit-tiny_overall.csv",
+        "metrics.csv", "throughput_summary.csv", "resnet50_overall.csv", "resnet50_layers.csv",
+        "timm-vit-tiny_overall.csv",
     ]  # fmt: skip
     assert pd.read_csv(written[0])["batch_size"].tolist() == [32, 64, 32]
     assert pd.read_csv(written[1])["batch_size"].tolist() == [32, 64]
@@ -312,3 +298,20 @@ def test_the_command_makes_the_same_run_again(folder: Path) -> None:
     (first,) = ResultsFolder().read_runs()
     assert run_here(*shlex.split(repeat_command(first))[2:]) == 0
     assert ResultsFolder().read_runs()[1].request == first.request
+
+
+def test_throughput_over_repeats() -> None:
+    rows = [
+        run_row(run_id="a", hostname="h", images_per_sec=400.0),
+        run_row(run_id="b", hostname="h", images_per_sec=500.0),
+        run_row(run_id="c", hostname="h", images_per_sec=900.0, batch_size=16),
+    ]
+    table = throughput_summary(pd.DataFrame(rows))
+    columns = ["arch", "batch_size", "n", "images_per_sec_mean", "run_ids"]
+    assert table[columns].to_numpy().tolist() == [
+        ["net", 8, 2, 450.0, "a b"],
+        ["net", 16, 1, 900.0, "c"],
+    ]
+    # the sample's standard deviation, and none of a single run
+    assert table["images_per_sec_std"][0] == pytest.approx(70.7107, rel=1e-5)
+    assert pd.isna(table["images_per_sec_std"][1])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ridgeline.records import Conditions
-from ridgeline.sensors.cpu import NO_RAPL, ROOT_ONLY, RaplMeter, cpu_reader, rapl_meters
+from ridgeline.sensors.meters import NO_RAPL, ROOT_ONLY, RaplMeter, cpu_reader, rapl_meters
 
 
 def write(path: Path, text: str) -> None:

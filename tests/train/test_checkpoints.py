@@ -2,18 +2,20 @@
 
 import errno
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.train.small_training import net_file, settings, trainer, what_differs
 
+import ridgeline
 from ridgeline.errors import RidgelineError
+from ridgeline.records import WorkloadSpec
 from ridgeline.train import checkpoints
 from ridgeline.train.checkpoints import CheckpointFolder, checkpoint, load, save
+from ridgeline.workloads import resolve
+from ridgeline.workloads.workload import load_weights, with_weights
 
 STATE: dict[str, Any] = {
     "model": {"weight": torch.arange(1000.0)},
@@ -128,44 +130,29 @@ def test_a_training_is_not_overwritten_unasked(saved: Path) -> None:
     assert (saved.parent / "new" / "folder").is_dir()
 
 
-KILLED_WRITER = """
-import os, signal, sys
-from pathlib import Path
-from ridgeline.store import whole_file
-
-with whole_file(Path(sys.argv[1])) as file:
-    file.write(b"half of it")
-    file.flush()
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def killed_while_writing(path: Path) -> Path:
-    """What a process leaves that is killed in the middle of writing this file."""
-    before = set(path.parent.iterdir())
-    done = subprocess.run([sys.executable, "-c", KILLED_WRITER, str(path)])
-    assert done.returncode == -signal.SIGKILL
-    (left,) = set(path.parent.iterdir()) - before
-    assert left.read_bytes() == b"half of it"
-    return left
-
-
-def test_what_a_killed_writer_left_is_cleared_away(saved: Path) -> None:
-    before = saved.read_bytes()
-    files = CheckpointFolder(folder=saved.parent, name="net")
-    for path in (files.last, files.best, files.final_weights, files.epoch(15)):
-        killed_while_writing(path)
-    # and resnet18_cifar is trained at once, in the folder of resnet18: its file is being written
-    other = CheckpointFolder(folder=saved.parent, name="net_cifar")
-    theirs = killed_while_writing(other.last)
-    files.prepare(overwrite=True)
-    assert {path.name for path in saved.parent.iterdir()} == {"net_last.pt", theirs.name}
-    assert saved.read_bytes() == before
-    other.prepare(overwrite=True)
-    assert not theirs.exists()
-
-
 def test_a_folder_that_takes_no_files(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RidgelineError, match=r"cannot write to .*file: File exists"):
         CheckpointFolder(folder=tmp_path / "file", name="net").prepare(overwrite=False)
+
+
+def test_weights_go_back_into_a_network(tmp_path: Path) -> None:
+    # given a training's checkpoint, and its weights alone
+    net = net_file(tmp_path)
+    training = trainer(settings(net))
+    save(tmp_path / "net_best.pt", checkpoint(training.state()))
+    save(tmp_path / "net_final_weights.pt", training.weights())
+    # when they are loaded, then they are in a network that does not train
+    for path, model in ((tmp_path / "net_best.pt", None), (tmp_path / "net_final_weights.pt", net)):
+        loaded = ridgeline.load_trained(path, model=model)
+        assert not loaded.training
+        assert not what_differs(dict(loaded.state_dict()), training.weights())
+    # and a run starts with them; of another network they are refused
+    workload = resolve(WorkloadSpec(model=net, input_size=(3, 32, 32)))
+    built = with_weights(workload, tmp_path / "net_best.pt").build()
+    assert not what_differs(dict(built.state_dict()), training.weights())
+    with pytest.raises(RidgelineError, match="do not fit"):
+        load_weights(torch.nn.Linear(2, 2), tmp_path / "net_best.pt", "line")
+    (tmp_path / "x.pt").write_text("x")
+    with pytest.raises(RidgelineError, match="cannot be read as weights"):
+        load_weights(torch.nn.Linear(2, 2), tmp_path / "x.pt", "line")

@@ -16,7 +16,7 @@ from transformers.models.auto import modeling_auto
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
-from ridgeline.workloads import list_models, listing, own, resolve, sources
+from ridgeline.workloads import list_models, own, resolve, sources
 from ridgeline.workloads.workload import build_anywhere, parse_value
 
 OTHERS = (
@@ -112,7 +112,7 @@ def test_impossible_wishes(asked: dict[str, Any], text: str) -> None:
 
 def without(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     """Make one package look as if it were not installed."""
-    monkeypatch.setattr(listing, "find_spec", lambda n: None if n == missing else find_spec(n))
+    monkeypatch.setattr(sources, "find_spec", lambda n: None if n == missing else find_spec(n))
 
 
 @pytest.mark.parametrize(
@@ -158,11 +158,11 @@ def test_list_by_part_by_pattern_and_by_source() -> None:
 
 def test_the_names_are_those_that_the_packages_know() -> None:
     quantised = {name for name in models.list_models() if name.startswith("quantized_")}
-    assert set(listing.models_of("torchvision")) == set(models.list_models()) - quantised
-    assert set(listing.models_of("timm")) == set(timm.list_models())
-    tables = [getattr(modeling_auto, f"{head}_MAPPING_NAMES") for head in listing.HEADS]
-    assert set(listing.models_of("transformers")) == set().union(*tables)
-    assert set(listing.OWN) == {*own.NETWORKS, "bert"}
+    assert set(sources.models_of("torchvision")) == set(models.list_models()) - quantised
+    assert set(sources.models_of("timm")) == set(timm.list_models())
+    tables = [getattr(modeling_auto, f"{head}_MAPPING_NAMES") for head in sources.HEADS]
+    assert set(sources.models_of("transformers")) == set().union(*tables)
+    assert set(sources.OWN) == {*own.NETWORKS, "bert"}
 
 
 @pytest.mark.parametrize(

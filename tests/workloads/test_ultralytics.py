@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.workloads.running import error_text, run_on_meta, workload
 
-from ridgeline.workloads.listing import models_of
+from ridgeline.workloads.sources import models_of
 
 FAKE = """
 from torch import nn

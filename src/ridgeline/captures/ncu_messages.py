@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.profilers import NCU_VARIABLE
+from ridgeline.machine.system import NCU_VARIABLE
 
 WITHOUT = "--tier time needs no counters: kernel times and where they belong"
 NO_KERNELS = "No kernels were profiled"

@@ -41,8 +41,7 @@ from ridgeline.captures.table import (
 from ridgeline.captures.traces import read_nsys, read_trace
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.datasheets import Datasheet
-from ridgeline.machine.profilers import ncu_path
-from ridgeline.machine.system import SystemIO
+from ridgeline.machine.system import SystemIO, ncu_path
 
 
 def read_captures(paths: Sequence[Path], *, device: str | None = None) -> list[Capture]:

@@ -73,6 +73,8 @@ def analyze(
             import_tables()
             import_figures()
             expected_s = analysis.expected_s
+            if not output.quiet:
+                messages.show_message(analysis.plan)
             with progress_bar(expected_s, quiet=output.quiet) as progress:
                 run_stages(analysis, progress)
             _show(analysis, output)

@@ -20,10 +20,10 @@ from ridgeline.cli import (
     export,
     imports,
     machine,
+    predict,
     profile,
     report,
     roofline,
-    status,
     sweep,
     train,
 )
@@ -37,8 +37,32 @@ from ridgeline.version import __version__
 USER_ERROR = 2
 WORKFLOW = (
     "analyze", "doctor", "machine", "count", "export", "run", "train", "profile", "import",
-    "conv", "sweep", "status", "roofline", "compare", "report",
+    "conv", "predict", "sweep", "status", "roofline", "compare", "report",
 )  # fmt: skip
+
+
+NAMED_PLAINLY = "names stand without an option: ridgeline {} resnet18"
+LISTED = "`ridgeline count --list` shows all models, and `ridgeline count --list 'resnet*'` some"
+OTHER_NAMES = {  # options that people know from elsewhere, and what they are here
+    **dict.fromkeys(("--arch", "--model", "--models", "--network"), NAMED_PLAINLY),
+    **dict.fromkeys(("--list-models", "--list"), LISTED),
+    "--synthetic": "--data synthetic, where a command has --data; all others make their data",
+    "--amp": "--precision amp",
+    **dict.fromkeys(("--gpu", "--cuda"), "--backend cuda, and --device N of several"),
+    "--cpu": "--backend cpu",
+}
+
+
+def _explain_option(error: Exception) -> RidgelineError | None:
+    """For an option that a command does not have, and that has another name here."""
+    name, context = getattr(error, "option_name", ""), getattr(error, "ctx", None)
+    if name not in OTHER_NAMES or context is None or not hasattr(error, "possibilities"):
+        return None
+    hint = OTHER_NAMES[name].format(context.info_name)
+    if OTHER_NAMES[name] == NAMED_PLAINLY:
+        arguments = {one.name for one in context.command.params} & {"model", "models", "names"}
+        hint = hint if arguments else "it is about no model: `ridgeline --help` lists the commands"
+    return RidgelineError(f"`{context.command_path}` has no option {name}", hint=hint)
 
 
 class InWorkflowOrder(TyperGroup):
@@ -52,6 +76,8 @@ class InWorkflowOrder(TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt:  # typer would end without a word
             end_interrupted()
+        except Exception as error:
+            raise _explain_option(error) or error from None
 
 
 app = typer.Typer(
@@ -72,8 +98,9 @@ app.command("train", epilog=train.EXAMPLES)(train.train)
 app.command("profile", epilog=profile.EXAMPLES, cls=profile.WithProgram)(profile.profile)
 app.command("import", epilog=imports.EXAMPLES)(imports.import_files)
 app.command("conv", epilog=conv.EXAMPLES)(conv.conv)
+app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
 app.command("sweep", epilog=sweep.EXAMPLES)(sweep.sweep)
-app.command("status", epilog=status.EXAMPLES)(status.status)
+app.command("status", epilog=sweep.STATUS_EXAMPLES)(sweep.status)
 app.command("roofline", epilog=roofline.EXAMPLES)(roofline.roofline)
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("report", epilog=report.EXAMPLES)(report.report)

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ridgeline.cli import options as opt
 from ridgeline.cli.interrupts import stopped_at_once
-from ridgeline.cli.messages import end_interrupted, print_json, raise_last, show_message
+from ridgeline.cli.messages import (
+    end_interrupted,
+    raise_last,
+    show_message,
+    show_models,
+    show_notes,
+)
 from ridgeline.cli.progress import progress_bar
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import one_of
 from ridgeline.signals import interrupts_noted
 from ridgeline.units import parse_bytes
+
+if TYPE_CHECKING:
+    from ridgeline.pipeline.count_models import CountOptions
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -32,41 +43,80 @@ FORMATS = ("table", "markdown", "csv", "json")
 TABLES = ("layers", "ops")
 CAUSAL = ("full", "half")
 ENDINGS = (".csv", ".parquet", ".md", ".json")
+LEAST_LIMIT_BYTES = 1e6  # a smaller number was meant in gigabytes
 
 
-def count(
+def _parse_limit(text: str) -> int:
+    """An amount of memory; a small number without a unit is refused."""
+    limit_bytes = parse_bytes(text)
+    if limit_bytes < LEAST_LIMIT_BYTES:
+        raise RidgelineError(
+            f"--find-max-batch {text} is {limit_bytes} bytes, which hold no network",
+            hint=f"write a unit: --find-max-batch {text.rstrip('kKMGTiBb ')}GB",
+        )
+    return limit_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted(opt.Group):
+    """What is counted, at which sizes, and what else is found out."""
+
     models: list[str] | None = opt.argument(
         None, "MODEL…", f"{opt.MODEL_FORMS}, FILE.onnx", autocompletion=opt.complete_model
-    ),
+    )
     batch_size: str | None = opt.option(
         None, "One or several: 1,8,32.", *opt.SEVERAL, show_default="1; an ONNX file may ask for it"
-    ),
-    mode: opt.Mode = "infer",
-    precision: opt.Precision = "fp32",
-    optimizer: opt.Optimizer = "sgd",
-    input_size: opt.InputSize = None,
-    seq_len: opt.SeqLen = None,
-    config: opt.Config = None,
+    )
+    mode: opt.Mode = "infer"
+    precision: opt.Precision = "fp32"
+    optimizer: opt.Optimizer = "sgd"
+    input_size: opt.InputSizes = None
+    seq_len: opt.SeqLen = None
+    config: opt.Config = None
     dim: list[str] | None = opt.option(
         None,
         "An open dimension of an .onnx file, or a loop's trip count; may be repeated.",
         metavar="NAME=N",
-    ),
+    )
     causal: str = opt.option(
         "full", "Causal attention: count it in full, or the unmasked half.", choices=CAUSAL
-    ),
-    depth: int | None = opt.option(None, "Show modules down to this depth; 0 is the model.", min=0),
+    )
+    depth: int | None = opt.option(None, "Show modules down to this depth; 0 is the model.", min=0)
     formulas: bool = opt.option(
         False, "Show formulas that add up to the FLOPs of each row.", "--formulas"
-    ),
-    growth: bool = opt.option(False, "Show how cost grows with batch and input size.", "--growth"),
+    )
+    growth: bool = opt.option(False, "Show how cost grows with batch and input size.", "--growth")
     find_max_batch: int | None = opt.option(
-        None, "Largest batch that fits in 24GB, 80GiB, …", metavar="BYTES", parser=parse_bytes
-    ),
+        None, "Largest batch that fits in 24GB, 80GiB, …", metavar="BYTES", parser=_parse_limit
+    )
     compare_onnx: Path | None = opt.option(
         None, "Compare with the model's ONNX file, and say why it differs.", metavar="FILE.onnx"
-    ),
-    against: Path | None = opt.option(None, "", hidden=True),  # its former name
+    )
+    against: Path | None = opt.option(None, "", hidden=True)  # its former name
+
+    def options(self) -> CountOptions:
+        from ridgeline.pipeline.count_models import CountOptions
+
+        return CountOptions(
+            models=tuple(self.models or ()),
+            batch_sizes=opt.parse_batch_sizes(self.batch_size),
+            mode=self.mode,
+            precision=self.precision,
+            optimizer=self.optimizer,
+            causal=self.causal,
+            input_sizes=opt.parse_sizes(self.input_size),
+            seq_len=self.seq_len,
+            config=opt.parse_config(self.config),
+            dims=opt.parse_dims(self.dim or []),
+            growth=self.growth,
+            limit_bytes=self.find_max_batch,
+            compare_onnx=self.compare_onnx or self.against,
+        )
+
+
+@opt.takes_groups
+def count(
+    counted: Counted,
     form: str = opt.option(
         "table", "table, markdown, csv or json, on stdout.", "--format", choices=FORMATS
     ),
@@ -78,7 +128,9 @@ def count(
         None, "Write a text file per model and batch, and summary.json."
     ),
     results: Path | None = opt.folder(None, "Keep each count as a run in this folder."),
-    list_models: bool = opt.option(False, "List the models; MODEL is then a pattern.", "--list"),
+    list_models: bool = opt.option(
+        False, "List the models; MODEL is then a pattern.", "--list", "--list-models"
+    ),
     as_json: opt.JsonFormat = False,
     quiet: opt.Quiet = False,
     debug: opt.Debug = False,
@@ -90,27 +142,13 @@ def count(
     form = "json" if as_json else form
     if list_models:
         with stopped_at_once():
-            return _list_models(models or [], as_json=form == "json")
+            return show_models(counted.models or [], as_json=form == "json")
     with stopped_at_once():  # torch would lose Ctrl-C
         from ridgeline.cli import render_count
         from ridgeline.pipeline import count_models
 
-        count_models.import_counting(tuple(models or ()))
-    options = count_models.CountOptions(
-        models=tuple(models or ()),
-        batch_sizes=opt.parse_batch_sizes(batch_size),
-        mode=mode,
-        precision=precision,
-        optimizer=optimizer,
-        causal=causal,
-        input_size=opt.parse_input_size(input_size),
-        seq_len=seq_len,
-        config=opt.parse_config(config),
-        dims=opt.parse_dims(dim or []),
-        growth=growth,
-        limit_bytes=find_max_batch,
-        compare_onnx=compare_onnx or against,
-    )
+        count_models.import_counting(tuple(counted.models or ()))
+    options = counted.options()
     count_models.check_options(options)
     opt.check_outputs(form, FORMATS, output, ENDINGS)
     one_of("--table", table, TABLES)
@@ -123,7 +161,10 @@ def count(
         count_models.count_models(options, outcome, progress.start)
     stored = count_models.save_counts(options, outcome, results) if results is not None else []
     view = render_count.CountView(
-        table=table, depth=depth, formulas=formulas, limit_bytes=options.limit_bytes
+        table=table,
+        depth=counted.depth,
+        formulas=counted.formulas,
+        limit_bytes=options.limit_bytes,
     )
     try:
         if outcome.results or form == "json":  # a table of nothing is none
@@ -132,29 +173,9 @@ def count(
         written = render_count.write_files(outcome, view, output or [], output_dir)
         for path in [*written, *stored] if not quiet else ():
             show_message(f"wrote {path}")
+    show_notes(outcome.notes)
     if interrupts:
         end_interrupted("; what was counted until then is above" if outcome.results else "")
     raise_last([error for _, error in outcome.errors])
     for comparison in outcome.comparisons:
         render_count.check_same_macs(comparison)
-
-
-def _list_models(patterns: list[str], *, as_json: bool) -> None:
-    """Print the known models, a line each."""
-    from ridgeline.workloads import list_models
-
-    models = [model for pattern in patterns or [""] for model in list_models(pattern or None)]
-    if as_json:
-        keys = ("model", "source", "about")
-        print_json([dict(zip(keys, model, strict=True)) for model in models])
-    if not models:
-        raise RidgelineError(
-            f"no model matches {' '.join(patterns)!r}",
-            hint="try a part of the name, or a pattern in quotes: --list '*net*'",
-        )
-    if as_json:
-        return
-    width = max(len(name) for name, _, _ in models)
-    for name, source, about in models:
-        print(f"{name:<{width}}  {source:<12}  {about}".rstrip())
-    show_message(f"{len(models)} models")

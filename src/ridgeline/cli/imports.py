@@ -9,13 +9,16 @@ from ridgeline.cli import messages
 from ridgeline.cli.interrupts import import_tables
 from ridgeline.cli.options import Label, Output, argument, option, takes_groups
 from ridgeline.cli.progress import progress_bar
+from ridgeline.cli.tables import Grid, print_grid, screen
+from ridgeline.errors import RidgelineError
 from ridgeline.plain import plain_text
 from ridgeline.signals import interrupts_noted
-from ridgeline.store import ResultsFolder
+from ridgeline.store import MeasuredRun, ResultsFolder
 
 if TYPE_CHECKING:
     from ridgeline.pipeline.import_captures import ImportOutcome
 
+IMPORTED_RUNS = ("model", "precision", "device", "batch sizes", "runs")
 EXAMPLES = """
 [bold]Examples[/]
 
@@ -25,6 +28,8 @@ EXAMPLES = """
   ridgeline import flops.csv bytes.csv          (metrics of the same kernels are joined)
   ridgeline import trace.json.gz kernels_cuda_gpu_kern_sum.csv
   ridgeline import capture.csv --device v100
+  ridgeline import step.csv --run resnet50      (counters of the step of a stored run)
+  ridgeline import logs/metrics.csv             (runs of another tool: a row each)
   ridgeline import capture.csv --json | jq '.captures[0].flops'
   ridgeline import capture.csv && ridgeline roofline --peak-compute 8.1 --peak-bw 300
 
@@ -39,7 +44,8 @@ def import_files(
         ...,
         "FILE…",
         "Nsight Compute (CSV, text, the UI's export, .ncu-rep), PyTorch or Kineto traces"
-        " (.json, .json.gz), kernel tables of nsys stats. What each is, is found out.",
+        " (.json, .json.gz), kernel tables of nsys stats; a metrics.csv of runs. What each is, is"
+        " found out.",
         readable=False,
     ),
     label: Label = None,
@@ -49,6 +55,10 @@ def import_files(
         "--device",
         metavar="NAME",
     ),
+    run: str | None = option(
+        None, "The stored run whose step the files are a capture of.", "--run", metavar="RUN"
+    ),
+    steps: int = option(1, "With --run: steps that the capture holds.", "--steps", min=1),
     store: bool = option(True, "Keep it, or only show.", "--store/--no-store"),
     *,
     output: Output,
@@ -62,22 +72,87 @@ def import_files(
     if results:
         results.check_writable()
     import_tables()
-    from ridgeline.pipeline.import_captures import import_captures, store_captures
+    from ridgeline.pipeline.import_captures import (
+        describe_reading,
+        import_captures,
+        is_metrics_file,
+        store_captures,
+    )
 
+    of_run = _choose_run(output.results, run) if run is not None else None
     different = list(dict.fromkeys(files))
+    metrics = [path for path in different if is_metrics_file(path)]
+    for path in metrics:
+        _import_runs(path, results, label, output)
+    different = [path for path in different if path not in metrics]
+    if not different:
+        return
     if len(different) < len(files) and not output.quiet:
         messages.show_notes(["a file that is named twice is read once"])
+    if not output.quiet:
+        messages.show_message(describe_reading(different))
     interrupts: list[int] = []
     with progress_bar(len(different), quiet=output.quiet) as progress:
         outcome = import_captures(different, progress.start, device=device)
     with interrupts_noted(interrupts):
         if results:
-            store_captures(outcome, results, label)
+            store_captures(outcome, results, label, of_run, steps)
     with interrupts_noted(interrupts):
         _print_outcome(outcome, label, output)
     if interrupts:
         messages.end_interrupted(f"; captures kept: {len(outcome.paths)}")
     messages.raise_last(outcome.errors)
+
+
+def _choose_run(results: Path, name: str) -> MeasuredRun:
+    """The one run that is called so."""
+    from ridgeline.pipeline.outputs import choose_runs
+
+    folder = ResultsFolder(results)
+    ids = choose_runs(folder, [name]) or []
+    runs = [run for run in folder.index().runs if run.run_id in ids]
+    if len(runs) != 1:
+        raise RidgelineError(
+            f"--run {name!r} names {len(runs)} runs",
+            hint=f"name one by its id: {', '.join([one.run_id for one in runs][-3:]) or 'none'}",
+        )
+    return runs[0]
+
+
+def _import_runs(
+    path: Path, results: ResultsFolder | None, label: str | None, output: Output
+) -> None:
+    """Take the rows of a metrics.csv as runs, and tell of which."""
+    from ridgeline.pipeline.import_captures import import_metrics
+    from ridgeline.report.views import write_views
+
+    if results is None:
+        raise RidgelineError(
+            f"{path} holds runs, which are imported into a results folder",
+            hint="leave out --no-store; --results DIR names the folder",
+        )
+    found = import_metrics(path, results, label)
+    written, _ = write_views(results)
+    rows: dict[tuple[str, ...], list[MeasuredRun]] = {}
+    for one in found.runs:
+        key = (one.request.model, one.result.precision, one.result.device_name)
+        rows.setdefault(key, []).append(one)
+    if output.as_json:
+        messages.print_json({"runs": [one.run_id for one in found.runs], "known": found.known})
+    elif rows:
+        cells = [[*key, listed_batches(same), str(len(same))] for key, same in rows.items()]
+        print_grid(Grid(header=list(IMPORTED_RUNS), rows=cells, text_columns=4), screen())
+    messages.show_notes(found.notes)
+    if not output.quiet:
+        again = f", {found.known} were imported before" if found.known else ""
+        messages.show_message(plain_text(f"{path.name}: {len(found.runs)} runs{again}"))
+        messages.show_message(f"runs are in {results.runs_path}, {len(written)} views beside them")
+    if not found.runs and not found.known:
+        raise RidgelineError(f"{path} has no run", hint="each row is a run: see docs/import.md")
+
+
+def listed_batches(runs: list[MeasuredRun]) -> str:
+    return ", ".join(map(str, sorted({one.request.batch_size for one in runs})))
 
 
 def _print_outcome(outcome: ImportOutcome, label: str | None, output: Output) -> None:

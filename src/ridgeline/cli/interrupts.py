@@ -1,9 +1,11 @@
 """Ctrl-C: never lost, never a traceback.
 
-Python raises KeyboardInterrupt wherever the program happens to be, and some libraries throw it away
-or make an ImportError of it. So it is noted, too: it is raised again when the next unit of work
-begins, and looked for when the command ends. While large libraries are imported the command ends at
-once.
+Python raises KeyboardInterrupt wherever the program happens to be. Inside of callbacks of the
+garbage collector (every import runs one, for its lock) and of some C code (numpy comparing types,
+pyarrow importing pandas) it is thrown away, or it becomes an ImportError. So it is noted, too.
+It is sent again when Python reports that it was thrown away, raised again when the next unit of
+work begins, and looked for when the command ends. While large libraries are imported the command
+ends at once.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Any
 
 from ridgeline.signals import INTERRUPTED
 
+SEND_AGAIN_S = 0.02  # after this the callback that lost an interrupt has ended
 _pressed: list[int] = []
 
 
@@ -26,18 +29,28 @@ def watch() -> None:
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return  # ignored, or someone else's
     signal.signal(signal.SIGINT, _note)
+    if hasattr(signal, "SIGALRM"):
+        signal.signal(signal.SIGALRM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     usual = sys.unraisablehook
 
-    def hide_interrupts(ignored: Any) -> None:
-        if not isinstance(ignored.exc_value, KeyboardInterrupt):
+    def notice(ignored: Any) -> None:
+        if isinstance(ignored.exc_value, KeyboardInterrupt):
+            _send_again(SEND_AGAIN_S)
+        else:
             usual(ignored)
 
-    sys.unraisablehook = hide_interrupts
+    sys.unraisablehook = notice
 
 
 def _note(number: int, frame: object) -> None:
     _pressed.append(number)
     raise KeyboardInterrupt
+
+
+def _send_again(after_s: float) -> None:
+    """Send an interrupt after a while, as Ctrl-C does; after 0 s: send none any more."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, after_s)
 
 
 def was_pressed() -> bool:
@@ -48,6 +61,7 @@ def was_pressed() -> bool:
 def stop_if_pressed() -> None:
     """Raise an interrupt again that was thrown away where it was raised."""
     if _pressed:
+        _send_again(0)
         raise KeyboardInterrupt
 
 

@@ -42,7 +42,9 @@ def show_problem(problem: object) -> None:
 
 def name_run(run: Run) -> str:
     request = run.request
-    return f"{request.model}, batch {request.batch_size}, {request.precision}"
+    size = f", input {'x'.join(map(str, request.input_size))}" if request.input_size else ""
+    precision = getattr(run.result, "precision", request.precision)  # that was used, if it ran
+    return f"{request.model}, batch {request.batch_size}{size}, {precision}"
 
 
 def raise_last(errors: Sequence[RidgelineError]) -> None:
@@ -66,3 +68,24 @@ def end_interrupted(kept: str = "") -> NoReturn:
     """End the command as one that Ctrl-C ended; `kept` says what there is."""
     show_problem(f"interrupted{kept}")
     sys.exit(INTERRUPTED)
+
+
+def show_models(patterns: list[str], *, as_json: bool) -> None:
+    """Print the known models, a line each."""
+    from ridgeline.workloads import list_models
+
+    models = [model for pattern in patterns or [""] for model in list_models(pattern or None)]
+    if as_json:
+        keys = ("model", "source", "about")
+        print_json([dict(zip(keys, model, strict=True)) for model in models])
+    if not models:
+        raise RidgelineError(
+            f"no model matches {' '.join(patterns)!r}",
+            hint="try a part of the name, or a pattern in quotes: --list '*net*'",
+        )
+    if as_json:
+        return
+    width = max(len(name) for name, _, _ in models)
+    for name, source, about in models:
+        print(f"{name:<{width}}  {source:<12}  {about}".rstrip())
+    show_message(f"{len(models)} models")

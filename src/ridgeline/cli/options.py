@@ -6,6 +6,7 @@ imports torch, which takes seconds: completion and `--help` need these names.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -22,6 +23,7 @@ from ridgeline.store import DEFAULT_RESULTS
 if TYPE_CHECKING:
     from ridgeline.report.study import Study
 
+MOST_CHANNELS = 8  # of an image; a side is longer
 LARGEST = 2**31  # beyond it, torch's own sizes overflow
 MODELS = (  # those that completion offers; `ridgeline count --list` has all
     "alexnet", "bert", "convnext_base", "convnext_small", "convnext_tiny", "deeplabv3_resnet50",
@@ -75,9 +77,34 @@ def parse_batch_sizes(text: str | None) -> tuple[int, ...] | None:
     return None if text is None else parse_numbers("--batch-size", text, like="1,8,32")
 
 
+def parse_sizes(text: str | None) -> tuple[tuple[int, ...] | None, ...]:
+    """`224,320` or `224:320:32`, sides of squares; `224x320` or `3x64x64`, one shape each.
+
+    `3,64,64` is one shape, too: no image has a side of so few pixels.
+    """
+    if text is None:
+        return (None,)
+    like = "224, or 224,320, or 224:320:32 (from, to, step), or 224x320 (height, width), or 3x64x64"
+    if found := re.fullmatch(r"(\d+):(\d+):(\d+)", text):
+        first, last, step = parse_numbers("--input-size", ",".join(found.groups()), like=like)
+        if first <= last:
+            return tuple((side,) for side in range(first, last + 1, step))
+    parts = text.split(",")
+    if len(parts) == 3 and parts[0].isdecimal() and int(parts[0]) <= MOST_CHANNELS:
+        parts = ["x".join(parts)]
+    sizes = [parse_numbers("--input-size", part, like=like) for part in parts]
+    return tuple(dict.fromkeys(sizes))
+
+
 def parse_input_size(text: str | None) -> tuple[int, ...] | None:
-    like = "224 or 224,320 or 3,64,64"
-    return None if text is None else parse_numbers("--input-size", text, like=like)
+    """The one size of a command that takes no several."""
+    size, *others = parse_sizes(text)
+    if others:
+        raise RidgelineError(
+            f"--input-size {text!r} is several sizes; this command takes one",
+            hint="224x320 is one height and width; `ridgeline run` and `count` take several",
+        )
+    return size
 
 
 def parse_config(text: str | None) -> dict[str, Any]:
@@ -150,7 +177,13 @@ Models = Annotated[
     list[str] | None, argument(..., "MODEL…", MODEL_FORMS, autocompletion=complete_model)
 ]
 InputSize = Annotated[
-    str | None, option(..., "224, or 224,320, or 3,64,64 for a model of your own.")
+    str | None, option(..., "224, or 224x320, or 3x64x64 for a model of your own.")
+]
+InputSizes = Annotated[
+    str | None,
+    option(
+        ..., "One or several: 224,320 or 224:320:32; 224x320 is height and width, 3x64x64 a shape."
+    ),
 ]
 SeqLen = Annotated[int | None, option(..., "Tokens per sample.")]
 Config = Annotated[str | None, option(..., "hidden_size=1024,num_layers=4 or a config.json.")]

@@ -17,6 +17,7 @@ from ridgeline.cli.step_options import Step, Work, make_runner
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import DEFAULT_BATCH
 from ridgeline.signals import interrupts_noted
+from ridgeline.units import format_time
 
 if TYPE_CHECKING:
     from ridgeline.pipeline.cases import Selection
@@ -32,6 +33,8 @@ EXAMPLES = """
   ridgeline profile vgg16 --mode infer --level hierarchical
   ridgeline profile resnet50 --tier time         (no counters, no permission needed)
   ridgeline profile -- python train.py           (steps marked by ridgeline.profile_step())
+  ridgeline profile resnet50 --metrics metric_names_ncu.txt
+  ridgeline profile resnet50 --print-ncu         (for a machine without ridgeline)
   ridgeline profile resnet50 --json | jq '.profiles[0].flops'
 
 [bold]Exit code[/]: 0 all went well; 2 something asked for is not possible, or a program of yours
@@ -44,7 +47,7 @@ TIERS = ("counters", TIME)
 LEVELS = ("dram", "hierarchical")
 AUTO, CUPTI = "auto", "cupti"
 TOOLS = (AUTO, CUPTI, "ncu")
-OF_COUNTERS = ("tool", "level", "dry_run")
+OF_COUNTERS = ("tool", "level", "dry_run", "metrics")
 OF_SIZES = ("batch_size", "mode", "input_size", "seq_len", "config")
 
 in_profile = partial(option, rich_help_panel="What is counted")
@@ -80,6 +83,14 @@ def profile(
     ),
     iters: int = in_profile(1, "Steps to capture.", min=1),
     warmup_iters: int = in_profile(3, "Steps before them.", min=1),
+    metrics: Path | None = in_profile(
+        None, "Also count the metrics that this file names, a column each.", metavar="FILE"
+    ),
+    print_ncu: bool = in_profile(
+        False,
+        "Print the command of Nsight Compute for a machine without ridgeline; run nothing.",
+        "--print-ncu",
+    ),
     keep: Path | None = folder(None, "Keep the trace and what was counted there."),
     label: Label = None,
     *,
@@ -109,9 +120,15 @@ def profile(
         backend="cuda", iters=UNWATCHED_STEPS, layers=True, energy=False,
     )  # fmt: skip
     from ridgeline.pipeline.profile import Profiler
+    from ridgeline.profile.request import read_metric_names
 
+    if print_ncu:
+        from ridgeline.pipeline.profile import write_ncu_command
+
+        return print(write_ncu_command(selection, program, warmup_iters))
     options = {"tier": tier, "level": level, "tool": tool, "steps": iters, "warmup": warmup_iters,
-               "is_dry": dry_run, "keep": keep}  # fmt: skip
+               "is_dry": dry_run, "keep": keep,
+               "metrics": read_metric_names(metrics) if metrics else ()}  # fmt: skip
     profiler = Profiler(runner=make_runner(output), options=options, label=label or "")
     interrupts: list[int] = []
     with interrupts_noted(interrupts):
@@ -140,6 +157,8 @@ def _profile(
 
     one_s = RUN_S + TRACE_S + COUNTED_S
     total_s = PROGRAM_S if program else one_s * selection.case_count
+    if not quiet:
+        messages.show_message(_describe_plan(selection, program, total_s))
     with progress_bar(total_s, quiet=quiet) as progress:
         profiler.runner.progress = progress
 
@@ -154,6 +173,18 @@ def _profile(
             profiler.profile_program(program, precision)
         else:
             profiler.profile_models(selection)
+
+
+def _describe_plan(selection: Selection, program: tuple[str, ...], total_s: float) -> str:
+    """What will be done, and about how long it takes."""
+    if program:
+        return (
+            f"profiling {program[0]}: it starts anew for every group of counters;"
+            f" about {format_time(total_s)}, or as long as it runs, times the groups"
+        )
+    count = selection.case_count
+    steps = "a run, a trace and the counters of one step"
+    return f"profiling {count} of {steps}: about {format_time(total_s)}"
 
 
 def _show(profiler: Profiler, output: Output) -> None:

@@ -25,6 +25,7 @@ from ridgeline.cli.tables import (
 )
 from ridgeline.count import result as layers
 from ridgeline.count.growth import QUANTITIES
+from ridgeline.count.records import cost_dict
 from ridgeline.errors import RidgelineError
 from ridgeline.onnx.compare import EXPLANATIONS, OTHER
 from ridgeline.plain import plain_line
@@ -60,6 +61,11 @@ class CountView:
     depth: int | None = None
     formulas: bool = False
     limit_bytes: int | None = None
+
+    @property
+    def breaks_down(self) -> bool:
+        """Whether the phases, memory and layers of each of several counts are asked for."""
+        return self.depth is not None or self.formulas or self.table == "ops"
 
 
 class Heading(str):
@@ -130,12 +136,18 @@ def write_files(
 
 def _write_folder(outcome: CountOutcome, folder: Path) -> list[Path]:
     """A text file for each model and batch, and the summary.json that roofline scripts read."""
+    import pandas as pd
+
     texts = {}
+    has_sizes = _has_sizes(outcome.results)
     for result in outcome.results:
         name = "".join(c if c.isalnum() or c in "._-" else "_" for c in result.model)
-        texts[folder / f"{name}_bs{result.batch_size}.txt"] = _describe_all(result)
+        size = f"_{result.input_text.replace(' ', '_')}" if has_sizes else ""
+        texts[folder / f"{name}_bs{result.batch_size}{size}.txt"] = _describe_all(result)
     summary = json.dumps(_summarize_forward(outcome.results), indent=2) + "\n"
     texts[folder / "summary.json"] = summary
+    rows = pd.DataFrame(_summary_rows(outcome.results))
+    texts[folder / "summary.csv"] = rows.to_csv(index=False)
     for path, text in texts.items():
         atomic_write_text(path, text, elsewhere="--output-dir DIR")
     return list(texts)
@@ -154,17 +166,48 @@ def _describe_all(result: CountResult) -> str:
 
 def _summarize_forward(results: Iterable[CountResult]) -> dict[str, dict[str, Any]]:
     """Model → batch → counts of the forward pass, in the names that roofline scripts use."""
+    every = list(results)
+    has_sizes = _has_sizes(every)
     summary: dict[str, dict[str, Any]] = {}
-    for r in results:
-        forward, batch = r.phase("forward"), r.batch_size
-        summary.setdefault(r.model, {})[str(batch)] = {
-            "mult_adds_per_batch_forward": forward.macs,
-            "mult_adds_per_sample_forward": forward.macs / batch,
-            "flops_per_batch_forward": forward.flops,
-            "flops_per_sample_forward": forward.flops / batch,
-            **r.to_dict(),
-        }
+    for r in every:
+        name = f"{r.model} {r.input_text}" if has_sizes else r.model
+        summary.setdefault(name, {})[str(r.batch_size)] = {**_forward_columns(r), **r.to_dict()}
     return summary
+
+
+def _forward_columns(r: CountResult) -> dict[str, float]:
+    forward, batch = r.phase("forward"), r.batch_size
+    return {
+        "mult_adds_per_batch_forward": forward.macs,
+        "mult_adds_per_sample_forward": forward.macs / batch,
+        "flops_per_batch_forward": forward.flops,
+        "flops_per_sample_forward": forward.flops / batch,
+    }
+
+
+def _summary_rows(results: Iterable[CountResult]) -> list[dict[str, Any]]:
+    """summary.csv: what is one number in summary.json, a row for each count."""
+    return [
+        {
+            **{name: getattr(r, name) for name in ("model", "batch_size", "mode", "precision")},
+            "input": r.input_text,
+            "params": r.params,
+            "parameter_bytes": r.memory.parameter_bytes,
+            "activation_bytes": r.memory.activation_bytes,
+            "layer_output_bytes": r.layer_output_bytes,
+            "peak_bytes": r.memory.peak_bytes,
+            **_forward_columns(r),
+            **cost_dict(r.total),
+            "fused_bytes": r.fused.total_bytes,
+            "coverage": r.coverage,
+        }
+        for r in results
+    ]
+
+
+def _has_sizes(results: Sequence[CountResult]) -> bool:
+    """Whether the same model and batch was counted at several input sizes."""
+    return len({(r.model, r.batch_size) for r in results}) < len(results)
 
 
 # ---------------------------------------------------------------- JSON and tables
@@ -224,6 +267,8 @@ def _to_table(outcome: CountOutcome, view: CountView) -> pd.DataFrame:
         rows = result.ops.copy() if view.table == "ops" else result.layers(view.depth)
         for name in ("precision", "mode", "batch_size", "model"):
             rows.insert(0, name, getattr(result, name))
+        if _has_sizes(outcome.results):
+            rows.insert(2, "model_input", result.input_text)
         tables.append(rows)
     return pd.concat(tables, ignore_index=True)
 
@@ -257,6 +302,7 @@ OP_HEADER = ["module", "op", "phase", "input", "output", "MACs", "FLOPs", "read"
 SPARE = ("input", "output", "type", "params", "read", "written", "phase", "MACs")
 MOST_ROWS = 200  # where no depth is asked for
 EVERY_DEPTH = 10**6
+MORE_OF_SEVERAL = "--depth 1 adds the phases, memory and layers of each."
 LONGEST_CELL = 120  # characters of names and shapes
 
 
@@ -288,8 +334,11 @@ def _describe_counts(
     yield describe_summary(outcome.results)
     for comparison in outcome.comparisons:
         yield from _describe_comparison(comparison, view.depth)
-    for result in () if is_terminal and outcome.comparisons else outcome.results:
-        yield from _describe_result(result, view, with_memory=is_terminal)
+    if len(outcome.results) > 1 + len(outcome.comparisons) and not view.breaks_down:
+        yield from _describe_together(outcome.results)
+    else:
+        for result in () if is_terminal and outcome.comparisons else outcome.results:
+            yield from _describe_result(result, view, with_memory=is_terminal)
     for model, growth in outcome.growths.items():
         yield Lines("\n".join(_growth_lines(model, growth)))
     limit = format_bytes(view.limit_bytes or 0)
@@ -297,10 +346,26 @@ def _describe_counts(
         yield f"{model}: the largest batch within {limit} is {batch}"
 
 
-def _describe_result(result: CountResult, view: CountView, *, with_memory: bool) -> Iterator[Block]:
+def _describe_together(results: Sequence[CountResult]) -> Iterator[Block]:
+    """What several counts are of, and their notes, each once."""
+    yield f"{'; '.join(dict.fromkeys(map(_name_settings, results)))}. {MORE_OF_SEVERAL}"
+    models_of = defaultdict(list)
+    for result in results:
+        for note in _list_notes(result):
+            models_of[note].append(plain_line(result.model))
+    for note, models in models_of.items():
+        yield f"{', '.join(dict.fromkeys(models))}: {note}"
+
+
+def _name_settings(result: CountResult) -> str:
+    """`train, fp32, sgd`."""
     optimizer = f", {result.optimizer}" if result.optimizer else ""
+    return f"{result.mode}, {result.precision}{optimizer}"
+
+
+def _describe_result(result: CountResult, view: CountView, *, with_memory: bool) -> Iterator[Block]:
     name = f"{plain_line(result.model)}, batch {result.batch_size}"
-    yield Heading(f"{name}, {result.mode}, {result.precision}{optimizer}")
+    yield Heading(f"{name}, {_name_settings(result)}")
     if result.mode == "train":
         yield describe_phases(result)
     if with_memory:
@@ -344,9 +409,13 @@ def _indent(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "path": "  " * max(row["depth"] - 1, 0) + row["path"].rpartition(".")[2]}
 
 
-def describe_summary(results: Iterable[CountResult]) -> Grid:
+def describe_summary(results: Sequence[CountResult]) -> Grid:
     """A row per count."""
-    return make_grid(results, SUMMARY, spare=SUMMARY_SPARE)
+    if not _has_sizes(results):
+        return make_grid(results, SUMMARY, spare=SUMMARY_SPARE)
+    model, batch, *others = SUMMARY.items()
+    columns: Columns = dict([model, ("input", lambda r: r.input_text), batch, *others])
+    return make_grid(results, columns, names=2, spare=SUMMARY_SPARE)
 
 
 def describe_phases(result: CountResult) -> Grid:
@@ -362,7 +431,9 @@ def _memory_rows(result: CountResult) -> Rows:
     parts = {
         "parameters": m.parameter_bytes, "buffers": m.buffer_bytes, "inputs": m.input_bytes,
         "gradients": m.gradient_bytes, "optimizer state": m.optimizer_bytes,
-        "saved activations and outputs": m.activation_bytes, "peak": m.peak_bytes,
+        "saved activations and outputs": m.activation_bytes,
+        "outputs of layers": 0 if result.mode == "train" else result.layer_output_bytes,
+        "peak": m.peak_bytes,
     }  # fmt: skip
     return [[name, format_bytes(size)] for name, size in parts.items() if size]
 

@@ -27,6 +27,7 @@ EXAMPLES = """
   ridgeline run resnet50 --mode train --data data/imagenet-mini --workers 4 --pin-memory
   ridgeline run transformers:gpt2 --mode train --seq-len 512 --data tokens/ --optimizer adamw
   ridgeline run resnet50 -b 32 --repeats 3 --label first-try
+  ridgeline run resnet50 --mode infer --input-size 224:512:32
   ridgeline run vit_b_16 --mode train --precision amp --find-max-batch
   ridgeline run resnet18_cifar --json | jq '.runs[0].step_time_s.median'
 
@@ -49,6 +50,7 @@ def run(
     repeats: Repeats = 1,
     in_process: InProcess = False,
     label: Label = None,
+    list_models: bool = option(False, "List the models; MODEL is then a pattern.", "--list-models"),
     *,
     output: Output,
 ) -> None:
@@ -57,16 +59,25 @@ def run(
     Each configuration runs in a process of its own and is stored as a run in the results folder,
     which also gets a row in metrics.csv.
     """
+    if list_models:
+        return messages.show_models(work.models or [], as_json=output.as_json)
     work.check_named("run")
     if find_max_batch and work.batch_size is not None:
         raise RidgelineError(
             "--batch-size and --find-max-batch exclude each other",
             hint="leave --batch-size out to run the largest batch that fits",
         )
+    for name in filter(str.isdecimal, work.models or ()) if find_max_batch else ():
+        raise RidgelineError(
+            f"--find-max-batch of `run` takes no size, and {name!r} is no model",
+            hint="it fills the memory that is here; for another size,"
+            f" `ridgeline count MODEL --find-max-batch {name}GB` finds it without running",
+        )
     fixed = {"compile": "default"} if uses_compile and not step.values["compile"] else {}
     selection = work.select(
-        step, default_batch_sizes=(DEFAULT_BATCH,), label=label, repeats=repeats, **fixed
-    )
+        step, default_batch_sizes=(DEFAULT_BATCH,), label=label, repeats=repeats,
+        several_sizes=True, **fixed,
+    )  # fmt: skip
     from ridgeline.cli import show_runs
     from ridgeline.cli.interrupts import stopped_at_once
     from ridgeline.cli.progress import progress_bar

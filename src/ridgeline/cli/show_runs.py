@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.cli.messages import name_run, print_json, show_message, show_notes
@@ -18,7 +19,7 @@ from ridgeline.cli.tables import (
     to_records,
 )
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.statistics import DISTURBED, is_disturbed
+from ridgeline.machine.sampling import DISTURBED, is_disturbed
 from ridgeline.records import EnergyResult, LayerSum, RunResult, StepTime, WorkloadSpec
 from ridgeline.serialize import to_dict
 from ridgeline.store import MeasuredRun, ResultsFolder, Run
@@ -42,6 +43,7 @@ LAYERS_SHOWN = 15
 SAMPLES = ["forward_samples_s", "backward_samples_s"]  # of layers: in the stored table only
 MARK = "*"
 FOOTNOTE = f"{MARK} mean is more than {DISTURBED} times the median: some samples were disturbed"
+OF_MEDIAN = "; samples/s is that of the median step"
 
 
 def show(runs: Sequence[Run], results: ResultsFolder, written: list[Path], output: Output) -> None:
@@ -122,7 +124,10 @@ def _layer_rows(run: Run, results: ResultsFolder) -> list[dict[str, Any]]:
 
 def show_tables(runs: Sequence[MeasuredRun], results: ResultsFolder) -> None:
     if runs:
-        _print_marked(make_grid(runs, RUNS, names=3, spare=RUNS_SPARE))
+        sizes = {run.request.model: _input_text(run) for run in runs}
+        has_sizes = any(sizes[run.request.model] != _input_text(run) for run in runs)
+        columns = {name: cell for name, cell in RUNS.items() if has_sizes or name != "input"}
+        _print_marked(make_grid(runs, columns, names=3 + has_sizes, spare=RUNS_SPARE), OF_MEDIAN)
     for line in (*map(split_line, runs), *_energy_lines(runs)):
         print_text(line)
     for run in runs:
@@ -154,8 +159,14 @@ def _format_energy(name: str, unit: str) -> Callable[[MeasuredRun], str]:
     )
 
 
+def _input_text(run: MeasuredRun) -> str:
+    """`224x320`; empty where the model has its own size."""
+    return "x".join(map(str, run.request.input_size or ()))
+
+
 RUNS: Columns = {
     "model": lambda run: run.request.model,
+    "input": _input_text,
     "batch": lambda run: str(run.request.batch_size),
     "precision": lambda run: f"{run.result.precision} {run.request.mode}",
     "samples/s": lambda run: _format_rate(run.result.samples_per_s),
@@ -182,10 +193,10 @@ LAYERS: Columns = {
 LAYERS_SPARE = ("input", "kind", "forward", "backward")
 
 
-def _print_marked(grid: Grid) -> None:
+def _print_marked(grid: Grid, more: str = "") -> None:
     print_grid(grid)
     if any(cell.endswith(MARK) for row in grid.rows for cell in row):
-        print_text(FOOTNOTE)
+        print_text(FOOTNOTE + more)
 
 
 def split_line(run: MeasuredRun) -> str:
@@ -223,11 +234,17 @@ def _show_layers(run: MeasuredRun, layers: LayerSum, table: pd.DataFrame) -> Non
 
 
 def _repeat_lines(runs: Sequence[MeasuredRun]) -> Iterator[str]:
-    """How far the medians of repeated runs lie apart."""
-    groups: dict[str, list[float]] = {}
+    """Throughput over repeated runs, and how far their medians lie apart."""
+    groups: dict[str, list[RunResult]] = {}
     for run in runs:
-        groups.setdefault(name_run(run), []).append(run.result.step_time_s.median)
-    for name, medians in groups.items():
-        if len(medians) > 1:
+        groups.setdefault(name_run(run), []).append(run.result)
+    for name, results in groups.items():
+        if len(results) > 1:
+            medians = [one.step_time_s.median for one in results]
+            rates = [one.samples_per_s for one in results]
             apart = format_percent((max(medians) - min(medians)) / min(medians))
-            yield f"{name}: medians of {len(medians)} runs lie {apart} apart"
+            yield (
+                f"{name}: {len(results)} runs, {_format_rate(fmean(rates))} ±"
+                f" {_format_rate(stdev(rates))} samples/s (mean and standard deviation);"
+                f" medians lie {apart} apart"
+            )

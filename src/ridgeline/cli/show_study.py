@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -61,7 +62,7 @@ COLUMNS: Columns = {
     "model": _format_field("model"),
     "batch": _format_field("batch_size"),
     "precision": lambda p: f"{p['precision']} {p['mode']}",
-    "settings": lambda p: str(p["settings"]),
+    "settings": lambda p: str(p["settings"]) or NOT_KNOWN,
     "capture": _format_field("label"),
     "device": _format_field("device_name"),
     "kernels": _format_field("launches", "{:.0f}".format),
@@ -100,10 +101,11 @@ def print_steps(study: Study) -> None:
         point["mark"] = MARK if point["run_id"] in busy else ""
     header = ["model", "batch", "precision", "settings", "work", "machine", "FLOP/B", "attained",
               "step", "floor", "bound", "efficiency", "headroom"]  # fmt: skip
-    if not any(settings.values()):
-        header.remove("settings")
-    if all(point["provenance"] != "counter" for point in points):
-        header.remove("work")  # all of it is counted from the graph
+    if sys.stdout.isatty():  # elsewhere the columns are always the same
+        if not any(settings.values()):
+            header.remove("settings")
+        if all(point["provenance"] != "counter" for point in points):
+            header.remove("work")  # all of it is counted from the graph
     _print_points(points, header, ("FLOP/B", "attained", "machine", "headroom", "precision"))
     for reason in dict.fromkeys(busy[p["run_id"]] for p in points if p["mark"]):
         print_text(f"{MARK} {BUSY}: {reason}")

@@ -55,7 +55,7 @@ class Work(opt.Group):
         choices=PRECISIONS,
         show_default="fp32",
     )
-    input_size: opt.InputSize = None
+    input_size: opt.InputSizes = None
     seq_len: opt.SeqLen = None
     config: opt.Config = None
 
@@ -66,18 +66,23 @@ class Work(opt.Group):
         default_batch_sizes: tuple[int, ...] = (),
         label: str | None = None,
         repeats: int = 1,
+        several_sizes: bool = False,
         **fixed: Any,
     ) -> Selection:
         """Every combination of models, sizes and settings; `fixed` are settings of the command."""
         from ridgeline.pipeline.cases import Selection
 
         check_mode(self.mode)
+        if not several_sizes:
+            opt.parse_input_size(self.input_size)
+        first_size, *more_sizes = opt.parse_sizes(self.input_size)
         return Selection(
             models=tuple(self.models or ()),
             settings=step.settings(self.precision or "fp32", **fixed),
             batch_sizes=opt.parse_batch_sizes(self.batch_size) or default_batch_sizes,
             mode=self.mode,
-            input_size=opt.parse_input_size(self.input_size),
+            input_size=first_size,
+            more_sizes=tuple(more_sizes),
             seq_len=self.seq_len,
             config=opt.parse_config(self.config),
             repeats=repeats,
@@ -105,7 +110,7 @@ def make_runner(output: opt.Output, *, in_process: bool = False) -> CaseRunner:
     )
     runner.results.check_writable()
     if output.debug:
-        runner.on_failure_log = lambda log: print(log, end="", file=sys.stderr)
+        runner.on_failure = lambda failure: print(failure.log, end="", file=sys.stderr)
     return runner
 
 
@@ -142,6 +147,7 @@ STEP_OPTIONS = (
     StepOption("algorithm", STEP, "run", "Of convolutions: `ridgeline conv --list-algorithms`.",
                ALGORITHMS),
     StepOption("seed", STEP, EVERYWHERE, "Of weights, data and shuffling."),
+    StepOption("weights", STEP, "run", "Weights of `ridgeline train`, or a state_dict in a file."),
     StepOption("warmup_iters", MEASURED, "run",
                "Warm-up steps; if not given, until times are steady."),
     StepOption("iters", MEASURED, "run analyze conv",

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ridgeline.tracing.autograd import AutogradOwners, propagate_owner, walk_graph
+from ridgeline.tracing.tracker import AutogradOwners, propagate_owner, walk_graph
 
 WEIGHT, INPUT = 1, 2
 ROW = "_ridgeline_row"

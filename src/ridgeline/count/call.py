@@ -1,8 +1,8 @@
-"""One operator call as the model made it: names, shapes and settings, no tensors, no cost."""
+"""One operator call as the model made it, without tensors or cost; and the registry of formulas."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ridgeline.costs.work import Moved
+from ridgeline.costs.work import Moved, Phased, Work
 
 DTYPE_NAMES = {
     torch.float64: "fp64",
@@ -165,3 +165,45 @@ def signature_of(func: Any) -> Signature:
         is_view=returns_alias and not written,
         written=written,
     )
+
+
+# ---------------------------------------------------------------- the registry of formulas
+# A name, the family, and a formula of costs/ on its call. To add an operator: write its formula in
+# the file of its family in costs/, a row in formulas/ beside its relatives, one in tests/count/.
+
+Formula = Callable[[OpCall], Work | Phased]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    kind: str  # the family shown in tables: "conv", "matmul", "norm"
+    function: Formula
+
+
+FORMULAS: dict[str, Entry] = {}
+
+
+def add_rows(kind: str, rows: Mapping[str, Formula]) -> None:
+    """Formulas by the names of operators, several in one text; `aten::` where no library is."""
+    for names, function in rows.items():
+        for name in names.split():
+            key = name if "::" in name else f"aten::{name}"
+            if key in FORMULAS:
+                raise ValueError(f"two formulas for {key!r}: {FORMULAS[key]} and {function}")
+            FORMULAS[key] = Entry(kind, function)
+
+
+def aten_names(names: str) -> frozenset[str]:
+    """Names of operators of PyTorch's own library."""
+    return frozenset(f"aten::{name}" for name in names.split())
+
+
+def entry_for(name: str, overload: str = "") -> Entry | None:
+    """The formula of an operator: of this overload if there is one, else of its name.
+
+    An in-place operator has the formula of its out-of-place form.
+    """
+    for key in (f"{name}.{overload}", name, name.removesuffix("_")):
+        if key in FORMULAS:
+            return FORMULAS[key]
+    return None

@@ -13,17 +13,24 @@ from torch import Tensor, nn
 from ridgeline.costs.work import Phased, Work
 from ridgeline.count import meta
 from ridgeline.count.call import OpCall, dtype_name
-from ridgeline.count.cost_records import OpCost
-from ridgeline.count.errors import broken_model, check_fits, check_layouts, first_line, needs_values
 from ridgeline.count.fused import fused_step
+from ridgeline.count.meta import literals_known
+from ridgeline.count.records import CAUSAL, OpCost, Settings
 from ridgeline.count.result import CountResult
-from ridgeline.count.settings import CAUSAL, Settings
-from ridgeline.count.step import Step, Traced, run_step
+from ridgeline.count.step import (
+    Step,
+    Traced,
+    broken_model,
+    check_fits,
+    check_layouts,
+    first_line,
+    needs_values,
+    run_step,
+)
 from ridgeline.count.trace import Row, Tracer
-from ridgeline.count.values import literals_known
 from ridgeline.errors import RidgelineError
 from ridgeline.records import RECOMPUTE, Cost, WorkloadSpec
-from ridgeline.tracing.modules import tensors_in
+from ridgeline.tracing.tracker import tensors_in
 from ridgeline.workloads import Inputs, Workload, resolve
 from ridgeline.workloads.offline import refuse_downloads
 

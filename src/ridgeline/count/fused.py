@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ridgeline.costs.work import Moved
-from ridgeline.count.cost_records import FusedBytes, OpCost
+from ridgeline.count.records import FusedBytes, OpCost
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 Parts = dict[Hashable, int]  # of one tensor's data: bytes by view

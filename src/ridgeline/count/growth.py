@@ -15,8 +15,8 @@ from fractions import Fraction
 from itertools import zip_longest
 from math import isfinite
 
+from ridgeline.count.records import Settings
 from ridgeline.count.result import CountResult
-from ridgeline.count.settings import Settings
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
 from ridgeline.units import format_bytes

@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.costs.work import Terms, formula_text, named_part
-from ridgeline.count.cost_records import (
+from ridgeline.count.fused import OPTIMIZER, fused_scopes
+from ridgeline.count.records import (
     COSTS,
     OP_COLUMNS,
     FusedBytes,
@@ -21,7 +22,6 @@ from ridgeline.count.cost_records import (
     op_row,
     shapes_text,
 )
-from ridgeline.count.fused import OPTIMIZER, fused_scopes
 from ridgeline.errors import RidgelineError
 from ridgeline.records import BACKWARD, PHASES, Cost
 from ridgeline.tracing import MODEL
@@ -114,6 +114,21 @@ class CountResult:
 
         return pd.DataFrame([op_row(op) for op in self.op_costs], columns=list(OP_COLUMNS))
 
+    @property
+    def input_text(self) -> str:
+        """The shapes of the model's inputs: 32x3x224x224."""
+        return shapes_text(self.modules.get("", ModuleCall("")).input_shapes)
+
+    @property
+    def layer_output_bytes(self) -> int:
+        """The outputs of all layers with parameters of their own; torchinfo shows twice as much."""
+        containers = {parent for path in self.modules if path for parent in ancestors(path)[:-1]}
+        return sum(
+            call.output_bytes
+            for path, call in self.modules.items()
+            if path in self.module_params and path not in containers
+        )
+
     def layers(self, depth: int | None = None) -> pd.DataFrame:
         """A row for every module down to `depth` (None: all), in the order they first ran."""
         import pandas as pd
@@ -134,6 +149,7 @@ class CountResult:
             "fused_bytes": asdict(self.fused),
             "intensity_flops_per_byte": {"moved": moved, "fused": fused},
             "memory": asdict(self.memory),
+            "layer_output_bytes": self.layer_output_bytes,
             "traced_on": self.traced_on,
             "notes": list(self.notes),
         }

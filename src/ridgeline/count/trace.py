@@ -14,13 +14,11 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ridgeline.count import formulas
-from ridgeline.count.autocast import autocast_knows_meta
 from ridgeline.count.backward import ROW, Attribution
 from ridgeline.count.call import Signature, TensorMeta, signature_of
-from ridgeline.count.cost_records import ModuleCall, Shapes
-from ridgeline.count.dispatch_overrides import device_independent_dispatch
+from ridgeline.count.dispatch import autocast_knows_meta, device_independent_dispatch
 from ridgeline.count.memory import Storages
-from ridgeline.count.values import (
+from ridgeline.count.meta import (
     CHOICES,
     VALUE,
     NoValueError,
@@ -29,10 +27,17 @@ from ridgeline.count.values import (
     map_tensors,
     with_value,
 )
+from ridgeline.count.records import ModuleCall, Shapes
 from ridgeline.records import RECOMPUTE
-from ridgeline.tracing.autograd import current_node, tensors_among, with_base
-from ridgeline.tracing.modules import ModuleTracker, name_modules, tensors_in
-from ridgeline.tracing.recomputation import RECOMPUTATION_ENDS
+from ridgeline.tracing.tracker import (
+    RECOMPUTATION_ENDS,
+    ModuleTracker,
+    current_node,
+    name_modules,
+    tensors_among,
+    tensors_in,
+    with_base,
+)
 
 _OF_WEIGHTS = "_ridgeline_of_weights"
 _get_mkldnn: Any = torch._C._get_mkldnn_enabled
@@ -132,6 +137,8 @@ class ModuleRecorder(ModuleTracker):
         call = self.calls.get(path)
         if call is not None and not call.output_shapes:
             call.output_shapes = shapes_of(output)
+        if call is not None and current_node() is None:  # else it is recomputed
+            call.output_bytes += sum(tensor.nbytes for tensor in tensors_in(output))
 
     def _is_failing(self) -> bool:
         """Whether an error is on its way; recomputation that has done enough ends by one."""

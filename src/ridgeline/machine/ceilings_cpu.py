@@ -38,7 +38,7 @@ from ridgeline.machine.sampling import best_of_rounds, in_rounds, rate_probe, ti
 from ridgeline.machine.system import SystemIO, find_limits
 from ridgeline.provenance import read_text
 from ridgeline.records import Conditions
-from ridgeline.sensors.cpu import SYS, RaplMeter, cpufreq_hz, temperature_c, text_of
+from ridgeline.sensors.meters import SYS, RaplMeter, cpufreq_hz, temperature_c, text_of
 from ridgeline.sensors.sampler import summarise_conditions
 from ridgeline.units import format_bytes
 

@@ -25,8 +25,13 @@ from typing import Any, NamedTuple
 
 from ridgeline.machine.cpu import CPUS
 from ridgeline.machine.describe import Description, describe, kernel_driver, torch_build
-from ridgeline.machine.profilers import NCU_VARIABLE, ncu_path
-from ridgeline.machine.system import SystemIO, has_admin_capability, parse_pairs
+from ridgeline.machine.system import (
+    NCU_VARIABLE,
+    SystemIO,
+    has_admin_capability,
+    ncu_path,
+    parse_pairs,
+)
 from ridgeline.sensors.nvidia import Gpu, list_programs
 from ridgeline.serialize import to_dict
 from ridgeline.units import format_bytes
@@ -46,7 +51,7 @@ try:
         for i in range(torch.cuda.device_count()):
             answer["devices"].append(torch.cuda.get_device_name(i))
             (torch.ones(8, device=f"cuda:{i}") + 1).sum().item()
-        from ridgeline.machine.profilers import has_cupti
+        from ridgeline.machine.system import has_cupti
         answer["cupti"] = has_cupti()
     answer["cudnn"] = torch.backends.cudnn.version()
 except Exception as error:
@@ -142,11 +147,9 @@ def check_torch_and_gpu(facts: Facts) -> Finding | None:
     build = torch_build(facts.io)
     if "mps" in kinds and not torch.get("mps"):
         return broken("torch does not see the GPU", "use a Python that is built for arm64")
-    if "rocm" in kinds and "hip" not in build:
-        return broken("an AMD GPU, but a torch that was not built for ROCm", f"see {TORCH_PAGE}")
     if "cuda" in kinds:
         return _check_torch_on_cuda(facts, torch, build.get("cuda"))
-    return ok("computes on the GPU (MPS)" if "mps" in kinds else "built for ROCm")
+    return ok("computes on the GPU (MPS)")
 
 
 def _check_torch_on_cuda(facts: Facts, torch: dict[str, Any], cuda: str | None) -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -39,6 +40,11 @@ KINDS = ("compute", "bandwidth", "launch", "power")
 LOWER_IS_BETTER = ("launch",)
 ONE_CORE = "one core"  # in `what`: a ceiling of one thread, where another is of all
 UNITS = dict(zip(KINDS, ("flops_per_s", "bytes_per_s", "time_s", "power_w"), strict=True))
+
+COMPILER = re.compile(r"\bC by (.+?), \d+-bit vectors")
+LONG_WORDS = re.compile(
+    r"(?<=\bC) by .+?(?=, \d+-bit vectors)|, a thread's share of the described cache [^,]+$"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +86,17 @@ class Ceiling:
     @property
     def spread(self) -> float:
         return spread(self.samples)
+
+    @property
+    def brief_how(self) -> str:
+        """What ran, without what is the same in many rows of a table."""
+        return LONG_WORDS.sub("", self.how)
+
+    @property
+    def compiler(self) -> str:
+        """What compiled the C that ran; empty if nothing did."""
+        match = COMPILER.search(self.how)
+        return match[1] if match else ""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -275,6 +292,24 @@ class Passports:
                 shutil.copyfile(path, earlier / f"{path.stem}-{written:%Y-%m-%dT%H%M%S}.json")
         atomic_write_text(path, text.decode())
         return path
+
+    def note(self, name: str) -> str:
+        """What its owner wrote about a machine: a zone, a cable; empty if nothing."""
+        path = self._note_path(name)
+        return path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
+
+    def write_note(self, name: str, text: str) -> Path:
+        """Keep a note beside the passport; the machine need not have one."""
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+            raise RidgelineError(
+                f"{name!r} is no name of a machine",
+                hint="`ridgeline machine list` and the report name the machines",
+            )
+        atomic_write_text(self._note_path(name), text.strip() + "\n")
+        return self._note_path(name)
+
+    def _note_path(self, name: str) -> Path:
+        return self.folder / f"{name}.note.txt"
 
     def read(self, name: str) -> Passport:
         """By name, or by the path of a file from anywhere."""

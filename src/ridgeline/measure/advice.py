@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ridgeline.machine.sampling import spread
-from ridgeline.measure.statistics import drift
+from ridgeline.machine.sampling import drift, spread
 from ridgeline.units import format_percent, format_time
 
 if TYPE_CHECKING:

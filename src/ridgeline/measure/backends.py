@@ -237,6 +237,16 @@ def marked(backend: Backend) -> Iterator[bool]:
         torch.cuda.profiler.stop()
 
 
+@contextmanager
+def nvtx_range(name: str) -> Iterator[None]:
+    """A range of the whole process: one of the thread would miss autograd's threads."""
+    handle = torch.cuda.nvtx.range_start(f"ridgeline:{name}")
+    try:
+        yield
+    finally:
+        torch.cuda.nvtx.range_end(handle)
+
+
 # ---------------------------------------------------------------- precision
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}

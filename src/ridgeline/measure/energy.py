@@ -17,7 +17,7 @@ from statistics import fmean, median, stdev
 from time import perf_counter, sleep
 from typing import NamedTuple
 
-from ridgeline.measure.statistics import median_interval
+from ridgeline.machine.sampling import median_interval
 from ridgeline.records import EnergyResult, EnergyWindowResult
 from ridgeline.sensors.sampler import (
     COUNTER,

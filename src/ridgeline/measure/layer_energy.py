@@ -23,7 +23,7 @@ from ridgeline.measure.step import Stepper
 from ridgeline.measure.timing import NoMarks, OnProgress
 from ridgeline.records import EnergyResult
 from ridgeline.sensors.sampler import FAST_S, Meters, Sampler
-from ridgeline.tracing.modules import tensors_in
+from ridgeline.tracing.tracker import tensors_in
 
 REFRESHES = 10  # in a window
 DEFAULT_REFRESH_S = 0.1

@@ -32,8 +32,7 @@ from ridgeline.measure.backends import Backend, Timeline
 from ridgeline.measure.step import Stepper
 from ridgeline.measure.timing import OnProgress
 from ridgeline.tracing import COPY, DATA, FORWARD, LOSS, MODEL, OPTIMIZER
-from ridgeline.tracing.autograd import walk_graph
-from ridgeline.tracing.modules import ModuleTracker, tensors_in
+from ridgeline.tracing.tracker import ModuleTracker, tensors_in, walk_graph
 
 Owner = tuple[str, str]  # path of the module, or a name in brackets, and the phase
 

@@ -14,7 +14,7 @@ from ridgeline.measure.worker import MeasuredCase, Task, measure_case, measure_t
 from ridgeline.provenance import Provenance, collect
 from ridgeline.records import RunResult, WorkloadSpec
 from ridgeline.settings import Settings, as_arguments, check_mode
-from ridgeline.tracing.modules import tensors_in
+from ridgeline.tracing.tracker import tensors_in
 from ridgeline.units import format_bytes, format_percent, format_time, si
 from ridgeline.workloads import Inputs, Workload
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from ridgeline.machine.sampling import summarise
 from ridgeline.measure.backends import Backend, Precision
 from ridgeline.measure.energy import Pass
 from ridgeline.measure.layer_energy import is_certain
 from ridgeline.measure.layers import LayerTimes, layer_table
-from ridgeline.measure.statistics import summarise
 from ridgeline.measure.timing import SPLIT, StepTimes, Timing
 from ridgeline.records import (
     EnergyResult,
@@ -109,7 +109,6 @@ def timed_result(case: Case, timing: Timing, **values: Any) -> RunResult:
         iters=steps,
         samples_per_step=samples,
         samples_processed=samples * steps,
-        samples_per_s=samples * steps / timing.elapsed_s,
         elapsed_s=timing.elapsed_s,
         clock="device events" if backend.has_events else "host, monotonic",
         step_time_s=summarise(timing.device.steps_s),

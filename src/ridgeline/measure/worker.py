@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ridgeline.errors import RidgelineError
+from ridgeline.errors import MissingSizeError, RidgelineError
 from ridgeline.measure.isolation import Send
 from ridgeline.records import RunRequest, RunResult, WorkloadSpec
 from ridgeline.settings import Settings
@@ -58,8 +59,12 @@ def measure_task(task: Task, send: Send = ignore_message) -> MeasuredCase:
     with torch_needed():
         import torch  # noqa: F401
     from ridgeline.workloads import resolve
+    from ridgeline.workloads.workload import with_weights
 
-    return measure_case(resolve(task.spec), task, send)
+    workload = resolve(task.spec)
+    if task.settings.weights is not None:
+        workload = with_weights(workload, Path(task.settings.weights))
+    return measure_case(workload, task, send)
 
 
 def measure_case(workload: Workload, task: Task, send: Send = ignore_message) -> MeasuredCase:
@@ -101,10 +106,20 @@ def memory_task(task: Task, send: Send = ignore_message) -> tuple[int, int]:
     return memory.reserved_bytes or 0, backend.total_memory_bytes() or 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrongModel:
+    """A model that cannot be run as it was asked for."""
+
+    model: str
+    problem: str
+    hint: str
+    missing_size: str | None = None  # "seq_len" or "input_size", where it only has no such size
+
+
 def check_task(
     specs: tuple[WorkloadSpec, ...], send: Send = ignore_message
-) -> tuple[tuple[str, str], ...]:
-    """The problem and the hint of each that a user can put right; others will be failed runs."""
+) -> tuple[WrongModel, ...]:
+    """What a user can put right; others will be failed runs."""
     with torch_needed():
         import torch  # noqa: F401
     from ridgeline.workloads import resolve
@@ -114,7 +129,12 @@ def check_task(
         try:
             resolve(spec)
         except RidgelineError as error:
-            problems.append((error.problem, error.hint))
+            missing = error.name if isinstance(error, MissingSizeError) else None
+            problems.append(
+                WrongModel(
+                    model=spec.model, problem=error.problem, hint=error.hint, missing_size=missing
+                )
+            )
         except (Exception, SystemExit):
             continue
     return tuple(problems)

@@ -1,15 +1,14 @@
 """The cost of one step of an ONNX file, with PyTorch's conventions and in the same tables.
 
-skeleton.py   the file without its weights; load.py checks it, and that onnx is there
+load.py       the file without its weights, checked, and that onnx is there
 dims.py       open dimensions and the sizes put in for them
 node.py       element types, a value, one call of an operator
 infer.py      types, shapes and small values by onnx itself; shapes.py the sources for a node's
               results
-scope.py      names, versions of operators, limits; graph.py the walk through graphs, functions,
-              branches and loops
+graph.py      the walk through graphs and functions: names, versions of operators, limits
 ops/          operator → work, by family; node_cost.py a node with its work
 training.py   the estimate of a training step
-counting.py   all of it together: file → CountResult, with its memory
+counting.py   all of it together: file → CountResult, with its memory; branches and loops
 compare.py    the comparison of a PyTorch model with its file
 export/       a PyTorch model to an ONNX file
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ridgeline.count.cost_records import OpCost, cost_dict
+from ridgeline.count.records import OpCost, cost_dict
 from ridgeline.count.result import CountResult
 from ridgeline.errors import RidgelineError
 from ridgeline.onnx.node import Constants, NodeCall

@@ -1,7 +1,13 @@
-"""From a file to a checked model: only small tensors are read, external data never."""
+"""From a file to a checked model: only small tensors are read, external data never.
+
+The file is mapped, not loaded, and read at the level of protobuf's wire format: payloads of large
+tensors and long notes are stepped over, so a model of any size is read in the time that its graph
+takes.
+"""
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.onnx.dims import LARGEST, MOST_DIMS, tensor_type
-from ridgeline.onnx.skeleton import broken, read_skeleton
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
@@ -91,3 +96,152 @@ def check_order(nodes: Sequence[NodeProto], path: str) -> None:
                 hint="ONNX wants nodes in order and without cycles; `onnx.checker.check_model`"
                 " says more",
             )
+
+
+# ---------------------------------------------------------------- the file without its weights
+
+KEPT_BYTES = 1 << 16  # tensors and texts up to this size are kept: names, shapes, axes, scales
+LARGEST_SKELETON = 1 << 27  # bytes kept of one file: bounds what a file made to explode can take
+LONGEST_NOTE = 1 << 10  # scopes are shorter, stack traces longer
+DEEPEST = 90  # protobuf's own limit is 100
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+ENTERED: dict[str, dict[int, str]] = {  # message → its fields that are messages worth entering
+    "model": {7: "graph", 25: "function"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "function": {7: "node", 11: "attribute"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "sparse": {1: "tensor", 2: "tensor"},
+    "tensor": {},
+}
+LEFT_OUT: dict[str, frozenset[int]] = {
+    "model": frozenset({6, 14, 20}),  # doc_string, metadata_props, training_info
+    "graph": frozenset({10, 14, 16}),  # doc_string, quantization_annotation, metadata_props
+    "function": frozenset({8, 12, 14}),  # doc_string, value_info, metadata_props
+    "node": frozenset({6}),  # doc_string
+    "attribute": frozenset({13}),  # doc_string
+    "tensor": frozenset({12, 16}),  # doc_string, metadata_props
+    "sparse": frozenset(),
+}
+NOTES = 9  # of a node: its metadata_props
+PAYLOAD = frozenset({4, 5, 6, 7, 9, 10, 11})  # of a tensor: raw_data and the typed lists
+
+Chunks = list[bytes]
+
+
+def read_skeleton(path: Path) -> bytes:
+    """The model as protobuf bytes, without what counting does not need."""
+    try:
+        with path.open("rb") as file:
+            if path.stat().st_size == 0:
+                raise broken(path, "it is empty")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                reader = _Reader(path, data)
+                chunks = reader.strip("model", 0, len(data), 0)
+    except OSError as error:
+        raise RidgelineError(
+            f"{path} cannot be read: {error.strerror or error}",
+            hint="name an .onnx file that you may read",
+        ) from error
+    return b"".join(chunks)
+
+
+def broken(path: Path, why: str) -> RidgelineError:
+    """The error of a file that is no model, or not a whole one."""
+    return RidgelineError(
+        f"{path} is not a readable ONNX model: {why}",
+        hint="check that the file is whole and that it is ONNX",
+    )
+
+
+class _Reader:
+    def __init__(self, path: Path, data: mmap.mmap) -> None:
+        self.path = path
+        self.data = data
+        self.kept = 0
+
+    def strip(self, message: str, start: int, end: int, depth: int) -> Chunks:
+        """The message's bytes from `start` to `end`, as chunks, without what is left out."""
+        if depth > DEEPEST:
+            raise broken(self.path, f"messages are nested more than {DEEPEST} deep")
+        entered, is_large = ENTERED[message], end - start > KEPT_BYTES
+        chunks: Chunks = []
+        run = start  # the first byte not yet copied
+        for number, field_start, value_start, field_end, is_bytes in self._walk(start, end):
+            inner = entered.get(number) if is_bytes else None
+            size = field_end - value_start
+            if inner is None and not _is_left_out(message, number, size, is_large=is_large):
+                continue
+            self._copy(chunks, run, field_start)
+            run = field_end
+            if inner is not None:
+                body = self.strip(inner, value_start, field_end, depth + 1)
+                chunks += [_varint(number << 3 | BYTES) + _varint(sum(map(len, body))), *body]
+        self._copy(chunks, run, end)
+        return chunks
+
+    def _copy(self, chunks: Chunks, start: int, end: int) -> None:
+        if start == end:
+            return
+        self.kept += end - start
+        if self.kept > LARGEST_SKELETON:
+            raise broken(self.path, f"its graph alone is larger than {LARGEST_SKELETON >> 20} MiB")
+        chunks.append(self.data[start:end])
+
+    def _walk(self, start: int, end: int) -> Iterator[tuple[int, int, int, int, bool]]:
+        """Number, start, start of the value, end, and whether it has a length, of each field."""
+        data, at = self.data, start
+        while at < end:
+            field_start = at
+            key = data[at]
+            at += 1
+            if key >= 0x80:
+                key, at = self._number(field_start, end)
+            wire = key & 7
+            if wire == BYTES:
+                size = data[at] if at < end else 0x80
+                at += 1
+                if size >= 0x80:
+                    size, at = self._number(at - 1, end)
+                value_start, at = at, at + size
+            elif wire == VARINT:
+                value_start = at
+                _, at = self._number(at, end)
+            elif wire in (FIXED32, FIXED64):
+                value_start, at = at, at + (4 if wire == FIXED32 else 8)
+            else:
+                raise broken(self.path, "its bytes are not protobuf")
+            if at > end or key >> 3 == 0:
+                raise broken(self.path, "it ends too early, or its bytes are not protobuf")
+            yield key >> 3, field_start, value_start, at, wire == BYTES
+
+    def _number(self, at: int, end: int) -> tuple[int, int]:
+        value = shift = 0
+        while at < end and shift < 64:
+            byte = self.data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value, at
+            shift += 7
+        raise broken(self.path, "it ends too early, or its bytes are not protobuf")
+
+
+def _is_left_out(message: str, number: int, size: int, *, is_large: bool) -> bool:
+    """Whether a field is not needed: notes, payloads of large tensors, very long texts."""
+    if number in LEFT_OUT[message] or size > KEPT_BYTES:
+        return True
+    if message == "tensor":
+        return is_large and number in PAYLOAD
+    return message == "node" and number == NOTES and size > LONGEST_NOTE
+
+
+def _varint(value: int) -> bytes:
+    parts = bytearray()
+    while value >= 0x80:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)

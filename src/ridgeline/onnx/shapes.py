@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
-from ridgeline.costs.matmul import broadcast
+from ridgeline.costs.products import broadcast
 from ridgeline.costs.work import MalformedError, Shape
 from ridgeline.errors import RidgelineError
 from ridgeline.onnx.dims import DimBindings, dim_option

@@ -17,16 +17,16 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
-from ridgeline.costs.norm import (
+from ridgeline.costs.elementwise import (
     BATCH_NORM_BACKWARD,
     BATCH_NORM_TRAINING_BACKWARD,
     LAYER_NORM_BACKWARD,
     LOG_SOFTMAX_BACKWARD,
+    PER_ELEMENT,
     RMS_NORM_BACKWARD,
     SOFTMAX_BACKWARD,
     norm_backward,
 )
-from ridgeline.costs.pointwise import PER_ELEMENT
 from ridgeline.costs.work import Each, Work
 from ridgeline.onnx.node import UNKNOWN, Constants, NodeCall, Tensor
 from ridgeline.onnx.node_cost import FREE_KINDS, NodeCost, Stored

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.errors import RidgelineError
 from ridgeline.pipeline.cases import CaseRunner, ProgressListener, Selection
 from ridgeline.pipeline.count_models import CountTask, ModuleWork, count_task
-from ridgeline.pipeline.machine import device_task, machine_task
+from ridgeline.pipeline.machine import device_task, is_measured, machine_task
 from ridgeline.pipeline.outputs import Outputs, write_points, write_report
 from ridgeline.pipeline.profile import profile_runs, reason_to_skip
 from ridgeline.report.study import STAGES_FILE, Study, read_stages, read_study
@@ -25,11 +25,13 @@ from ridgeline.report.summary import write_headline
 from ridgeline.report.views import write_views
 from ridgeline.settings import as_arguments, check_mode
 from ridgeline.store import atomic_write_text, to_json
+from ridgeline.units import format_time
 
 if TYPE_CHECKING:
     import pandas as pd
 
 QUICK_ITERS = 10
+LOOK_S = 3.0  # at a machine that was measured before
 MACHINE_S = {"cpu": (120.0, 15.0), "cuda": (75.0, 40.0), "mps": (60.0, 20.0)}  # full, quick
 RUN_S = {False: 30.0, True: 15.0}  # by quick
 COUNT_S, REPORT_S, PROFILE_S = 3.0, 8.0, 35.0
@@ -88,6 +90,7 @@ class Analysis:
     notebook: bool = False
     module: ModuleWork | None = None  # instead of a model by its name
     device: str = ""  # "cpu", "cuda:0", "mps"
+    is_machine_known: bool = False  # it was measured before
     machine: str | None = None
     batch_sizes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # by model
     stages: list[Stage] = field(default_factory=list)
@@ -101,17 +104,36 @@ class Analysis:
 
     @property
     def machine_s(self) -> float:
+        if self.is_machine_known:
+            return LOOK_S
         return MACHINE_S[self.device.partition(":")[0]][self.is_quick]
 
     @property
     def expected_s(self) -> float:
         """About so long all stages take; two batch sizes are chosen, or one for a quick look."""
-        sizes = self.selection.batch_sizes or ((1,) if self.is_quick else (1, 2))
-        cases = replace(self.selection, batch_sizes=sizes).case_count
-        is_profiled = self.with_counters and self.device.startswith("cuda")
-        case_s = RUN_S[self.is_quick] + (PROFILE_S if is_profiled else 0.0)
+        case_s = RUN_S[self.is_quick] + (PROFILE_S if self.is_profiled else 0.0)
         counting_s = COUNT_S * len(self.selection.models)
-        return self.machine_s + counting_s + case_s * cases + REPORT_S
+        return self.machine_s + counting_s + case_s * self._case_count + REPORT_S
+
+    @property
+    def plan(self) -> str:
+        """What will be done, and about how long it takes."""
+        machine = "roofs of the machine as before" if self.is_machine_known else "measure the roofs"
+        profiles = ", their counters" if self.is_profiled else ""
+        return (
+            f"analyzing {', '.join(self.selection.models)} on {self.device}: {machine}, count,"
+            f" {self._case_count} runs by layer{profiles}, report; about"
+            f" {format_time(self.expected_s)}"
+        )
+
+    @property
+    def is_profiled(self) -> bool:
+        return self.with_counters and self.device.startswith("cuda")
+
+    @property
+    def _case_count(self) -> int:
+        sizes = self.selection.batch_sizes or ((1,) if self.is_quick else (1, 2))
+        return replace(self.selection, batch_sizes=sizes).case_count
 
     def on_progress(self, what: str) -> None:
         self.runner.progress.update(what, 0, 0)
@@ -128,6 +150,9 @@ def find_device(analysis: Analysis) -> None:
     runner.results.check_writable()
     known = replace(selection, models=()) if analysis.module else selection
     analysis.device = runner.executor.do(device_task, known).value()
+    analysis.is_machine_known = not analysis.remeasure and is_measured(
+        runner.results.path, analysis.device, is_quick=analysis.is_quick
+    )
 
 
 def run_stages(analysis: Analysis, progress: ProgressListener | None = None) -> None:
@@ -326,7 +351,7 @@ def module_work(
     from ridgeline.count.counting import count_module
     from ridgeline.measure.result import module_workload
     from ridgeline.measure.worker import measure_case
-    from ridgeline.tracing.modules import tensors_in
+    from ridgeline.tracing.tracker import tensors_in
     from ridgeline.workloads.sources import module_digest
 
     workload, spec = module_workload(model, inputs, mode=mode, batch_size=batch_size, loss=loss)

@@ -15,11 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from math import inf
 from typing import Any, Protocol
 
 from ridgeline.count.growth import max_batch
 from ridgeline.errors import RidgelineError
+from ridgeline.measure.isolation import Failure as CaseFailure
 from ridgeline.measure.isolation import Outcome, Work, attempt, run_isolated, stdout_to_stderr
 from ridgeline.measure.worker import (
     MeasuredCase,
@@ -101,14 +103,24 @@ class Selection:
     batch_sizes: tuple[int, ...] = (DEFAULT_BATCH,)
     mode: str = "train"
     input_size: tuple[int, ...] | None = None
+    more_sizes: tuple[tuple[int, ...] | None, ...] = ()  # further input sizes
     seq_len: int | None = None
     config: dict[str, Any] = field(default_factory=dict)
     repeats: int = 1
     label: str = ""
+    without: frozenset[tuple[str, str]] = frozenset()  # models, and the size that they do not have
 
     def spec(self, model: str, batch_size: int = 1) -> WorkloadSpec:
-        return workload_spec(
-            model, batch_size, self.input_size, self.seq_len, self.config, mode=self.mode
+        size = None if (model, "input_size") in self.without else self.input_size
+        length = None if (model, "seq_len") in self.without else self.seq_len
+        return workload_spec(model, batch_size, size, length, self.config, mode=self.mode)
+
+    def sizes_of(self, model: str) -> tuple[Selection, ...]:
+        """The same of one model and one input size each."""
+        sizes = (self.input_size, *self.more_sizes)
+        sizes = sizes[:1] if (model, "input_size") in self.without else sizes
+        return tuple(
+            replace(self, models=(model,), input_size=size, more_sizes=()) for size in sizes
         )
 
     def specs(self) -> tuple[WorkloadSpec, ...]:
@@ -124,7 +136,8 @@ class Selection:
 
     @property
     def case_count(self) -> int:
-        return len(self.models) * len(self.settings) * len(self.batch_sizes) * self.repeats
+        sizes = sum(len(self.sizes_of(model)) for model in self.models)
+        return sizes * len(self.settings) * len(self.batch_sizes) * self.repeats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +172,7 @@ class CaseRunner:
     reraises: bool = False  # what a case in this process raises, for debuggers and scripts
     work: Work[MeasuredCase] = measure_task
     on_result: Callable[[Case, RunResult], None] = lambda case, result: None  # before it is stored
-    on_failure_log: Callable[[str], None] = ignore_message
+    on_failure: Callable[[CaseFailure], None] = ignore_message  # before it is stored
     runs: list[Run] = field(default_factory=list)  # completed and failed ones, each stored
     errors: list[RidgelineError] = field(default_factory=list)  # of inputs; nothing was run
 
@@ -199,7 +212,7 @@ class CaseRunner:
         if (failed := outcome.failure) is not None:
             if failed.is_input:
                 raise failed.error()
-            self.on_failure_log(failed.log)
+            self.on_failure(failed)
             failure = Failure(reason=failed.reason, hint=failed.hint, max_batch=largest)
             with interrupts_later():
                 self._store(case, failure, log=failed.log)
@@ -247,31 +260,48 @@ def run_selection(
 ) -> None:
     """Run every combination; with `find_max_batch`, the largest batch that fits instead."""
     if len(selection.models) > 1:  # a single one is found out about at once
-        check_models(selection, runner)
-    for model in selection.models:
-        for settings in selection.settings:
-            with runner.note_errors():
-                if not find_max_batch:
-                    runner.run(selection.cases(model, settings, selection.batch_sizes))
-                    continue
-                largest = find_largest_batch(selection, model, settings, runner)
-                on_message(f"{model}, {settings.precision}: the largest batch is {largest}")
-                cases = selection.cases(model, settings, [largest.batch_size])
-                runner.run(replace(case, largest=largest) for case in cases)
+        selection = check_models(selection, runner, on_message)
+    every = [(one, model) for model in selection.models for one in selection.sizes_of(model)]
+    for (one, model), settings in product(every, selection.settings):
+        with runner.note_errors():
+            if not find_max_batch:
+                runner.run(one.cases(model, settings, one.batch_sizes))
+                continue
+            largest = find_largest_batch(one, model, settings, runner)
+            on_message(f"{model}, {settings.precision}: the largest batch is {largest}")
+            cases = one.cases(model, settings, [largest.batch_size])
+            runner.run(replace(case, largest=largest) for case in cases)
 
 
-def check_models(selection: Selection, runner: CaseRunner) -> None:
-    """Refuse what cannot be found now, rather than after hours with the others."""
+def check_models(
+    selection: Selection, runner: CaseRunner, on_message: Callable[[str], None] = ignore_message
+) -> Selection:
+    """Refuse what cannot be found now, rather than after hours with the others.
+
+    A size that only some of the models have is left out for the others.
+    """
     runner.progress.start("looking for the models", advance=False)
     wrong = runner.executor.do(check_task, selection.specs(), runner.on_message).value()
+    missing = {one.missing_size for one in wrong}
+    everywhere = len(dict.fromkeys(selection.models))
+    usable = {
+        name for name in missing if sum(one.missing_size == name for one in wrong) < everywhere
+    }
+    left_out = [one for one in wrong if one.missing_size and one.missing_size in usable]
+    for one in left_out:
+        on_message(f"{one.problem}: it is left out there")
+    wrong = [one for one in wrong if one not in left_out]
     if len(wrong) == 1:
-        raise RidgelineError(wrong[0][0], hint=wrong[0][1])
+        raise RidgelineError(wrong[0].problem, hint=wrong[0].hint)
     if wrong:
-        lines = [f"{problem}: {hint}" for problem, hint in wrong]
+        lines = [f"{one.problem}: {one.hint}" for one in wrong]
         raise RidgelineError(
             "\n  ".join([f"{len(wrong)} models cannot be run, and none was measured", *lines]),
             hint="fix these names, or leave these models out",
         )
+    return replace(
+        selection, without=frozenset((one.model, str(one.missing_size)) for one in left_out)
+    )
 
 
 # ---------------------------------------------------------------- the largest batch

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.count.growth import BATCHES, SIZES_TRIED, Growth, max_batch
 from ridgeline.count.growth import growth as find_growth
+from ridgeline.count.records import Settings
 from ridgeline.count.result import CountResult
-from ridgeline.count.settings import Settings
-from ridgeline.errors import RidgelineError
+from ridgeline.errors import MissingSizeError, RidgelineError
 from ridgeline.measure.isolation import Work
 from ridgeline.measure.worker import ignore_message, torch_needed
 from ridgeline.onnx.compare import OnnxComparison, check_comparable, compare_with_onnx
 from ridgeline.pipeline.cases import Selection
 from ridgeline.records import CountRequest, WorkloadSpec
 from ridgeline.store import MeasuredRun, ResultsFolder, run_label
-from ridgeline.workloads.sources import file_digest, is_file, is_onnx
+from ridgeline.workloads.sources import file_digest, is_file, is_onnx, resolve
+from ridgeline.workloads.workload import size_text
 
 if TYPE_CHECKING:
     from ridgeline.measure.backends import Backend
@@ -41,7 +42,7 @@ class CountOptions:
     precision: str = "fp32"
     optimizer: str = "sgd"
     causal: str = "full"
-    input_size: tuple[int, ...] | None = None
+    input_sizes: tuple[tuple[int, ...] | None, ...] = (None,)
     seq_len: int | None = None
     config: dict[str, Any] = field(default_factory=dict)
     dims: dict[str, int] = field(default_factory=dict)  # of ONNX files
@@ -53,7 +54,8 @@ class CountOptions:
     def steps(self) -> int:
         """Counts that are certain to be made."""
         of_growth = len(BATCHES) + SIZES_TRIED if self.growth else 0
-        return len(self.models) * (len(self.batch_sizes or (1,)) + of_growth)
+        sizes = len(self.batch_sizes or (1,)) * len(self.input_sizes)
+        return len(self.models) * (sizes + of_growth)
 
     @property
     def settings(self) -> Settings:
@@ -65,10 +67,16 @@ class CountOptions:
         return WorkloadSpec(
             model=model,
             batch_size=batch_size,
-            input_size=self.input_size,
+            input_size=self.input_sizes[0],
             seq_len=self.seq_len,
             config=self.config,
         )
+
+    def without(self, size: str) -> CountOptions:
+        """The same without one size: a field of a WorkloadSpec, or a dimension of a file."""
+        if size in self.dims:
+            return replace(self, dims={name: n for name, n in self.dims.items() if name != size})
+        return replace(self, **{"input_sizes": (None,)} if size == "input_size" else {size: None})
 
 
 @dataclass(slots=True)
@@ -76,6 +84,9 @@ class CountOutcome:
     """Everything that was counted, also if a model failed or Ctrl-C came."""
 
     results: list[CountResult] = field(default_factory=list)
+    specs: list[WorkloadSpec] = field(default_factory=list)  # of the results
+    missing: dict[str, dict[str, RidgelineError]] = field(default_factory=dict)  # size → model
+    notes: list[str] = field(default_factory=list)
     growths: dict[str, Growth] = field(default_factory=dict)
     max_batches: dict[str, int] = field(default_factory=dict)
     comparisons: list[OnnxComparison] = field(default_factory=list)
@@ -110,9 +121,10 @@ def check_options(options: CountOptions) -> None:
             "--dim is for .onnx files",
             hint="PyTorch models take --batch-size, --input-size and --seq-len",
         )
+    only_files = len(files) == len(options.models)
     meaningless = {
-        "--input-size": options.input_size is not None,
-        "--seq-len": options.seq_len is not None,
+        "--input-size": only_files and options.input_sizes != (None,),
+        "--seq-len": only_files and options.seq_len is not None,
         "--config": bool(options.config),
         "--precision": options.precision != "fp32",
         "--growth": options.growth,
@@ -131,36 +143,78 @@ def count_models(options: CountOptions, outcome: CountOutcome, on_progress: OnPr
             _count_model(options, outcome, model, on_progress)
         except RidgelineError as error:
             outcome.errors.append((model, error))
+    for size, errors in outcome.missing.items():
+        is_named = size in options.dims  # of an ONNX file alone
+        users = [m for m in options.models if is_onnx(m) or not is_named]
+        if len(errors) == len(set(users)):  # nobody has it
+            outcome.errors.append(next(iter(errors.items())))
+        else:
+            outcome.notes += [f"{error.problem}: it is left out there" for error in errors.values()]
 
 
 def _count_model(
     options: CountOptions, outcome: CountOutcome, model: str, on_progress: OnProgress
 ) -> None:
+    for size in options.input_sizes:
+        one = _fit_sizes(replace(options, input_sizes=(size,)), outcome, model)
+        _count_sizes(one, outcome, model, on_progress, several=len(options.input_sizes) > 1)
+        if one.input_sizes != (size,):  # the model has no such size
+            break
+
+
+def _fit_sizes(options: CountOptions, outcome: CountOutcome, model: str) -> CountOptions:
+    """Without sizes that the model does not have, if they may be for others."""
+    if len(options.models) == 1:
+        return options
+    try:
+        if is_onnx(model) and options.dims:
+            count_one(options, model, 1)
+        elif not is_onnx(model):
+            resolve(options.spec(model))
+    except MissingSizeError as error:
+        outcome.missing.setdefault(error.name, {})[model] = error
+        return _fit_sizes(options.without(error.name), outcome, model)
+    return options
+
+
+def _count_sizes(
+    options: CountOptions,
+    outcome: CountOutcome,
+    model: str,
+    on_progress: OnProgress,
+    *,
+    several: bool,
+) -> None:
+    """Count one model at one input size."""
+    size = options.input_sizes[0]
+    name = f"{model}, input {size_text(size)}" if several and size else model
     for batch_size in options.batch_sizes or (1,):
-        on_progress(f"{model}, batch {batch_size}")
-        result = _count(options, model, batch_size)
+        on_progress(f"{name}, batch {batch_size}")
+        result = count_one(options, model, batch_size)
         outcome.results.append(result)
+        outcome.specs.append(options.spec(result.model, result.batch_size))
         if options.compare_onnx is not None:
             spec = options.spec(model, result.batch_size)
             onnx, comparison = compare_with_onnx(
                 result, options.compare_onnx, spec=spec, dims=options.dims
             )
             outcome.results.append(onnx)
+            outcome.specs.append(options.spec(onnx.model, onnx.batch_size))
             outcome.comparisons.append(comparison)
     if options.growth:
-        outcome.growths[model] = find_growth(
-            options.spec(model), options.settings, progress=lambda: on_progress(f"{model}, growth")
+        outcome.growths[name] = find_growth(
+            options.spec(model), options.settings, progress=lambda: on_progress(f"{name}, growth")
         )
 
     def peak_bytes(batch_size: int) -> int:
-        on_progress(f"{model}, does batch {batch_size} fit?")
-        return _count(options, model, batch_size).memory.peak_bytes
+        on_progress(f"{name}, does batch {batch_size} fit?")
+        return count_one(options, model, batch_size).memory.peak_bytes
 
     if options.limit_bytes is not None:
-        outcome.max_batches[model] = max_batch(peak_bytes, options.limit_bytes)
+        outcome.max_batches[name] = max_batch(peak_bytes, options.limit_bytes)
 
 
-def _count(options: CountOptions, model: str, batch_size: int) -> CountResult:
+def count_one(options: CountOptions, model: str, batch_size: int) -> CountResult:
     if is_onnx(model):
         from ridgeline.onnx import count_onnx
 
@@ -181,9 +235,9 @@ def save_counts(options: CountOptions, outcome: CountOutcome, folder: Path) -> l
     """Store each count as a run, with what it takes to count the same again."""
     results = ResultsFolder(folder)
     paths = []
-    for result in outcome.results:
+    for spec, result in zip(outcome.specs, outcome.results, strict=True):
         request = CountRequest(
-            **vars(options.spec(result.model, result.batch_size)),
+            **vars(spec),
             digest=file_digest(result.model),
             causal=options.causal,
         )

@@ -1,22 +1,45 @@
-"""`ridgeline import`: files of profilers read, joined and stored."""
+"""`ridgeline import`: files of profilers read, joined and stored; runs of a metrics.csv."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf, isfinite
 from pathlib import Path
+from typing import Any
 
 from ridgeline.captures.capture import (
     Capture,
     files_of,
     find_devices,
     store_capture,
+    sums,
 )
 from ridgeline.captures.read import join_captures, read_part
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.worker import ignore_message
+from ridgeline.plain import plain_text
+from ridgeline.profile.profiling import average_kernels
+from ridgeline.provenance import collect
+from ridgeline.records import (
+    Host,
+    ProfileRequest,
+    ProfileSummary,
+    RunRequest,
+    RunResult,
+    StepTime,
+    WarmUp,
+)
+from ridgeline.serialize import from_dict, to_dict
+from ridgeline.settings import SYNTHETIC
 from ridgeline.signals import interrupts_later
-from ridgeline.store import ResultsFolder
+from ridgeline.store import MeasuredRun, ResultsFolder, Run, run_label
+from ridgeline.units import format_time
+
+NEEDED_COLUMNS = ("arch", "backend", "batch_size", "precision", "elapsed_sec", "measured_iters")
+SWITCHES = ("channels_last", "deterministic", "cudnn_benchmark")
+IMPORTED = "imported"
 
 
 @dataclass(slots=True)
@@ -26,6 +49,24 @@ class ImportOutcome:
     captures: list[Capture] = field(default_factory=list)
     errors: list[RidgelineError] = field(default_factory=list)  # of the other files
     paths: list[Path] = field(default_factory=list)
+
+
+READ_BYTES_PER_S, UNPACKED = 4e6, 20  # of text; a .gz holds about so many times its size
+MOST_NAMES = 3  # in a line
+
+
+def describe_reading(files: Sequence[Path]) -> str:
+    """What an import will do, and about how long it takes."""
+    sizes = [_text_bytes(file) for file in files]
+    names = ", ".join(file.name for file in files[:MOST_NAMES])
+    more = f" and {len(files) - MOST_NAMES} more" if len(files) > MOST_NAMES else ""
+    time_s = max(1, round(sum(sizes) / READ_BYTES_PER_S))
+    return plain_text(f"reading and joining {names}{more}: about {format_time(time_s)}")
+
+
+def _text_bytes(file: Path) -> float:
+    size = file.stat().st_size if file.is_file() else 0
+    return float(size * UNPACKED if file.suffix == ".gz" else size)
 
 
 def import_captures(
@@ -47,11 +88,194 @@ def import_captures(
     return ImportOutcome(captures, errors + refusals)
 
 
-def store_captures(outcome: ImportOutcome, results: ResultsFolder, label: str | None) -> None:
-    """Store all of them or none."""
+def store_captures(
+    outcome: ImportOutcome,
+    results: ResultsFolder,
+    label: str | None,
+    of_run: MeasuredRun | None = None,
+    steps: int = 1,
+) -> None:
+    """Store all of them or none; `of_run` is the run whose step they hold, `steps` times."""
+    if of_run is not None and len(outcome.captures) > 1:
+        raise RidgelineError(
+            f"these files are {len(outcome.captures)} captures, and a run has one",
+            hint="name files with metrics of the same kernels together; others one by one",
+        )
     with interrupts_later():
         for capture in outcome.captures:
-            outcome.paths.append(store_capture(results, capture, label=label).path)
+            if of_run is not None:
+                outcome.paths.append(attach_capture(results, capture, of_run, steps))
+            else:
+                outcome.paths.append(store_capture(results, capture, label=label).path)
+
+
+def attach_capture(results: ResultsFolder, capture: Capture, run: MeasuredRun, steps: int) -> Path:
+    """Store a capture of the step of a run as its profile; it may hold several such steps."""
+    kernels = average_kernels(capture.kernels, steps)
+    known_s = kernels["time_s"].dropna()
+    summary = ProfileSummary(
+        status="ok",
+        provenance=IMPORTED,
+        device_name=run.result.device_name,
+        compute_capability=capture.compute_capability,
+        backend=run.result.backend,
+        precision=run.result.precision,
+        kind=capture.kind,
+        tier="counters",
+        iters=steps,
+        kernel_time_s=float(known_s.sum()) if len(known_s) else None,
+        step_time_s=run.result.step_time_s.median,
+        launches=float(kernels["launches"].sum()),
+        totals=sums(kernels),
+        warnings=(f"its kernels are from {name_files(capture)}", *capture.warnings),
+    )
+    request = ProfileRequest(**{**vars(run.request), "command": "profile", "of_run": run.run_id})
+    label = run_label("profile", run.request.model, run.request.batch_size)
+    run_id = results.save_run(label, request, summary, collect(), tables={"kernels": kernels})
+    return results.runs_path / run_id
+
+
+# ---------------------------------------------------------------- runs of a metrics.csv
+
+
+@dataclass(slots=True)
+class ImportedRuns:
+    """The runs of a metrics.csv, and what is to be known about them."""
+
+    runs: list[Run] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    known: int = 0  # rows that were imported before
+
+
+def is_metrics_file(path: Path) -> bool:
+    """Whether the first line of a CSV file has the columns of runs."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            header = next(csv.reader(file), [])
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return False
+    return set(NEEDED_COLUMNS) <= set(header)
+
+
+def import_metrics(path: Path, results: ResultsFolder, label: str | None = None) -> ImportedRuns:
+    """Store each row of a metrics.csv as a run with the provenance `imported`.
+
+    A row that was stored before is not stored again, so a file that grew can be imported again.
+    """
+    found = ImportedRuns()
+    before = {_identity(run.request, run.result, run.made.time) for run in results.index().runs}
+    made = collect()
+    for line, row in _read_rows(path):
+        try:
+            request, result = _request_of(row, label), _result_of(row)
+        except (RidgelineError, ValueError) as error:
+            problem = error.problem if isinstance(error, RidgelineError) else str(error)
+            found.notes.append(f"{path.name}, line {line} is left out: {problem}")
+            continue
+        time = row.get("timestamp", "")
+        if _identity(request, result, time) in before:
+            found.known += 1
+            continue
+        versions = {"torch": row["torch_version"]} if row.get("torch_version") else {}
+        host = Host(name=row.get("hostname", ""))
+        then = replace(
+            made, time=time, host=host, libraries=versions, backends={},
+            command=("ridgeline", "import", str(path)),
+        )  # fmt: skip
+        name = run_label(IMPORTED, request.model, request.batch_size, label=request.label)
+        with interrupts_later():
+            found.runs.append(results.read_run(results.save_run(name, request, result, then)))
+    return found
+
+
+def _identity(request: RunRequest, result: RunResult, time: str) -> tuple[object, ...]:
+    return (result.provenance, time, request.model, request.batch_size, result.precision,
+            result.elapsed_s, result.device_name)  # fmt: skip
+
+
+def _read_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """The number of each line, and its cells by column; empty cells are left out."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file)
+        for row in reader:
+            yield reader.line_num, {k: v.strip() for k, v in row.items() if k and v and v.strip()}
+
+
+def _request_of(row: Mapping[str, str], label: str | None) -> RunRequest:
+    data = row.get("data_root", SYNTHETIC)
+    settings: dict[str, Any] = {
+        **{name: _number(row, name) for name in ("lr", "momentum", "weight_decay") if name in row},
+        **{name: _is_true(row, name) for name in SWITCHES},
+    }
+    return RunRequest(
+        model=_text(row, "arch"),
+        batch_size=_whole(row, "batch_size"),
+        mode=row.get("mode", "train"),
+        input_size=tuple(map(int, row["input_size"].split("x"))) if "input_size" in row else None,
+        seq_len=_whole(row, "seq_len") if "seq_len" in row else None,
+        backend=_text(row, "backend"),
+        precision=_text(row, "precision"),
+        warmup_iters=_whole(row, "warmup_iters") if "warmup_iters" in row else None,
+        iters=_whole(row, "measured_iters"),
+        optimizer=row.get("optimizer", "sgd"),
+        **settings,
+        grad_accum_steps=_whole(row, "grad_accum_steps") if "grad_accum_steps" in row else 1,
+        data=data,
+        label=label or row.get("label", ""),
+    )  # fmt: skip
+
+
+def _result_of(row: Mapping[str, str]) -> RunResult:
+    """What a row tells: the time of all steps, so a mean and no median, and no sample."""
+    elapsed_s, steps = _number(row, "elapsed_sec"), _whole(row, "measured_iters")
+    samples = _whole(row, "batch_size") * int(row.get("grad_accum_steps", 1))
+    processed = _number(row, "images_processed") if "images_processed" in row else samples * steps
+    if elapsed_s <= 0 or steps < 1:
+        raise ValueError(f"{steps} steps in {elapsed_s:g} s cannot be")
+    step_s = _number(row, "step_median_s") if "step_median_s" in row else elapsed_s / steps
+    result = RunResult(
+        provenance=IMPORTED,
+        model=_text(row, "arch"),
+        source=IMPORTED,
+        backend=_text(row, "backend"),
+        device_name=row.get("device_name") or _text(row, "backend"),
+        precision=_text(row, "precision"),
+        iters=steps,
+        samples_per_step=samples,
+        samples_processed=processed,
+        elapsed_s=elapsed_s,
+        step_time_s=StepTime(median=step_s, mean=elapsed_s / steps, min=step_s, max=step_s),
+        warmup=WarmUp(times_s=()),
+    )
+    return from_dict(RunResult, to_dict(result), "")  # refuses what no stored run may have
+
+
+def _text(row: Mapping[str, str], name: str) -> str:
+    if name not in row:
+        raise ValueError(f"it has no {name}")
+    return row[name]
+
+
+def _number(row: Mapping[str, str], name: str) -> float:
+    text = _text(row, name)
+    try:
+        number = float(text)
+    except ValueError:
+        number = inf
+    if not isfinite(number):
+        raise ValueError(f"{name} is {text!r}, no number")
+    return number
+
+
+def _whole(row: Mapping[str, str], name: str) -> int:
+    number = _number(row, name)
+    if number != int(number):
+        raise ValueError(f"{name} is {row[name]!r}, no whole number")
+    return int(number)
+
+
+def _is_true(row: Mapping[str, str], name: str) -> bool:
+    return row.get(name, "").lower() in ("1", "true", "yes")
 
 
 def name_files(capture: Capture) -> str:

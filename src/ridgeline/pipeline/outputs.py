@@ -27,6 +27,7 @@ from ridgeline.store import MeasuredRun, ResultsFolder, StoredCapture
 
 if TYPE_CHECKING:
     from ridgeline.report.figures import Figure
+    from ridgeline.report.hypotheses import Hypothesis
 
 OnProgress = Callable[[str], None]
 SHOWN_NAMES = 5  # in a hint
@@ -83,7 +84,7 @@ def choose_runs(
     problems = [*index.problems]
     stored = stored_profiles(index, (), problems)
     every: list[MeasuredRun | StoredCapture] = [*index.runs, *stored.captures]
-    if not every:
+    if not every and not index.trainings:
         why = f": {'; '.join(problems[:SHOWN_NAMES])}" if problems else ""
         raise RidgelineError(
             f"there are no completed runs in {results.path}{why}",
@@ -92,6 +93,7 @@ def choose_runs(
         )
     labels = {run.run_id: [run.request.model, run.request.label] for run in index.runs}
     labels |= {run.run_id: [label_of(run), stored.names[run.run_id]] for run in stored.captures}
+    labels |= {run.run_id: [str(run.request.settings.get("model"))] for run in index.trainings}
     for sweep in list_sweeps(results.path):
         for case in read_case_runs(results.path, sweep).cases:
             labels.get(case.run_id, []).append(sweep)  # perhaps measured for another sweep
@@ -100,7 +102,7 @@ def choose_runs(
         machines = Machines(results, [], {}, None)
         roofs = {run.run_id: machines.of(run).roofs for run in every}
         named = {
-            run_id: [*known, roofs[run_id].env, roofs[run_id].whole_env]
+            run_id: [*known, *([of.env, of.whole_env] if (of := roofs.get(run_id)) else [])]
             for run_id, known in labels.items()
         }
         chosen = [run_id for name in names for run_id in _find_named(named, name)]
@@ -199,6 +201,7 @@ def write_report(
     *,
     title: str | None = None,
     notebook: bool = False,
+    own_hypotheses: Sequence[Hypothesis] = (),
     on_progress: OnProgress = ignore_message,
 ) -> None:
     """The page, report.md with the figures that were made, tables, and a notebook if asked."""
@@ -210,8 +213,9 @@ def write_report(
     outputs.page = pages.write_page(study, folder / "report.html", title=title)
     on_progress("report.md")
     outputs.markdown = markdown.write_report_md(
-        study, folder / "report.md", outputs.figures, title=title, on_message=notes.append
-    )
+        study, folder / "report.md", outputs.figures, title=title, on_message=notes.append,
+        own_hypotheses=own_hypotheses,
+    )  # fmt: skip
     on_progress("tables")
     outputs.tables = tables.write_tables(study, folder / "tables")
     if notebook:

@@ -15,12 +15,19 @@ from ridgeline.measure.worker import Task, ignore_message
 from ridgeline.pipeline.cases import CaseRunner, ProgressListener, Selection
 from ridgeline.pipeline.count_models import count_run_task
 from ridgeline.pipeline.machine import device_task
-from ridgeline.profile.profiling import need_counters, need_cuda
+from ridgeline.profile.profiling import (
+    ProfileResult,
+    need_counters,
+    need_cuda,
+    profile_program,
+    profile_run,
+)
 from ridgeline.profile.request import AUTO, Plan, Request, request_for_program
-from ridgeline.profile.storage import ProfileResult, profile_program, profile_run
 from ridgeline.provenance import collect
+from ridgeline.records import WorkloadSpec
 from ridgeline.settings import Settings
 from ridgeline.store import MeasuredRun, ResultsFolder, Run
+from ridgeline.workloads import list_models
 
 NOT_REQUESTED = "it was not asked for"
 NO_GPU = "counters are those of NVIDIA GPUs"
@@ -139,7 +146,7 @@ class Profiler:
 
     def _profile(self, run: MeasuredRun, task: Task) -> None:
         request = run.request
-        name = f"{request.model}, batch {request.batch_size}, {request.precision}"
+        name = f"{request.model}, batch {request.batch_size}, {run.result.precision}"
         self.progress.expect(TRACE_S + COUNTED_S)
         self.progress.start(name)
         options = {"label": self.label, **self._listeners(name)}
@@ -186,3 +193,90 @@ def need_gpu(selection: Selection) -> None:
     settings = tuple(replace(one, backend="auto") for one in selection.settings)
     device = run_isolated(device_task, replace(selection, settings=settings)).value()
     need_cuda(device.partition(":")[0])
+
+
+# ---------------------------------------------------------------- for a machine without ridgeline
+
+# Which counters there are depends on the chip, so ncu is asked there.
+QUERY = """\
+METRICS=$(ncu --query-metrics | grep -oE '^(gpu__time_duration|dram__bytes_(read|write)|\
+lts__t_bytes|l1tex__t_bytes|smsp__sass_thread_inst_executed_op_[dfh](add|mul|fma)2?_pred_on|\
+sm__ops_path_tensor_src_[a-z0-9_]+|sm__inst_executed_pipe_tensor) ' | sed 's/ *$/.sum/' |\
+ paste -sd, -)"""
+NCU_OPTIONS = (
+    "--csv --page raw --print-units base --target-processes all --profile-from-start off"
+    " --clock-control none --cache-control none"
+)
+SCRIPT = """\
+import torch, torchvision
+
+model = torchvision.models.get_model({model!r}, weights=None).cuda().{mode}()
+images = torch.randn({batch}, 3, {height}, {width}, device="cuda")
+labels = torch.randint(1000, ({batch},), device="cuda")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = {tf32}
+
+
+def step():
+    with torch.autocast("cuda", torch.float16, enabled={amp}), torch.set_grad_enabled({training}):
+        output = model(images)
+    if {training}:
+        loss = torch.nn.functional.cross_entropy(output.float(), labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+for _ in range({warmup}):
+    step()
+torch.cuda.synchronize()
+torch.cuda.profiler.start()
+step()
+torch.cuda.synchronize()
+torch.cuda.profiler.stop()"""
+USUAL_SIDE = 224
+
+
+def write_ncu_command(selection: Selection, program: Sequence[str], warmup: int) -> str:
+    """Lines for a shell that capture one step with the metrics that `ridgeline import` wants.
+
+    A model of torchvision is a script that needs torch alone; a program marks its own step, by
+    torch.cuda.profiler.start() and stop().
+    """
+    if program:
+        return _ncu_lines("capture", "", shlex.join(program))
+    lines = []
+    for model, settings, batch in product(
+        selection.models, selection.settings, selection.batch_sizes
+    ):
+        spec = selection.spec(model, batch)
+        name = f"{model.rpartition(':')[2]}_bs{batch}_{settings.precision}"
+        text = _write_script(spec, settings, warmup)
+        lines.append(_ncu_lines(name, f"cat > {name}.py <<'EOF'\n{text}\nEOF\n",
+                                f"python {name}.py"))  # fmt: skip
+    return "\n\n".join(lines)
+
+
+def _write_script(spec: WorkloadSpec, settings: Settings, warmup: int) -> str:
+    name = spec.model.removeprefix("torchvision:")
+    known = (name, "torchvision", "classification")
+    if known not in list_models(name):
+        raise RidgelineError(
+            f"{spec.model} is none of torchvision's classifiers, for which a script can be written",
+            hint="for a script of your own: ridgeline profile --print-ncu -- python train.py",
+        )
+    if settings.precision not in ("fp32", "tf32", "amp"):
+        raise RidgelineError(
+            f"--print-ncu writes no script in {settings.precision}", hint="use fp32, tf32 or amp"
+        )
+    height, width = (*(spec.input_size or (USUAL_SIDE,)) * 2,)[:2]
+    return SCRIPT.format(
+        model=name, mode="train" if spec.mode == "train" else "eval", batch=spec.batch_size,
+        height=height, width=width, tf32=settings.precision == "tf32",
+        amp=settings.precision == "amp", training=spec.mode == "train", warmup=warmup,
+    )  # fmt: skip
+
+
+def _ncu_lines(name: str, before: str, program: str) -> str:
+    command = f'ncu {NCU_OPTIONS} --metrics "$METRICS" --log-file {name}.csv {program}'
+    return f"{before}{QUERY}\n{command}\n# then, with ridgeline: ridgeline import {name}.csv"

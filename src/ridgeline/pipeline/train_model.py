@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.measure.backends import Backend, Precision, choose_backend, choose_precision
-from ridgeline.measure.randomness import repeatable
+from ridgeline.measure.step import repeatable
 from ridgeline.provenance import collect
 from ridgeline.records import TrainRequest
 from ridgeline.store import DEFAULT_RESULTS, ResultsFolder
@@ -29,10 +29,12 @@ from ridgeline.workloads.cifar10 import (
     SIDE,
     SMALL_FORMS,
     Images,
+    build_classifier,
     file_stem,
     load_cifar10,
     synthetic_images,
 )
+from ridgeline.workloads.workload import load_weights
 
 OnMessage = Callable[[str], None]
 OnProgress = Callable[[str, int, int], None]
@@ -40,6 +42,7 @@ OnProgress = Callable[[str, int, int], None]
 SYNTHETIC = "synthetic"
 DATA = Path("data")
 OUT_DIR = Path("artifacts")
+WEIGHTS_ENDING = "_final_weights.pt"
 EPOCH_HEADER = "epoch   loss  train acc   test acc         lr   images/s       time"
 
 
@@ -236,6 +239,19 @@ def _build_trainer(
         trainer.load_state(training.checkpoint)
         on_message(f"{options.resume} has {trainer.epoch} of {settings.epochs} epochs")
     return trainer
+
+
+def load_trained(path: Path, model: str | None = None, image_size: int | None = None) -> Any:
+    """The network of a checkpoint or a file of weights, in eval mode on the CPU.
+
+    A file of weights alone does not know its network: that is `model`, or the name of the file.
+    """
+    settings: dict[str, Any] = {}
+    if not path.name.endswith(WEIGHTS_ENDING):
+        settings = checkpoints.saved_settings(checkpoints.load(path))
+    name = model or settings.get("model") or path.name.removesuffix(WEIGHTS_ENDING)
+    network = build_classifier(name, image_size or settings.get("image_size", SIDE))
+    return load_weights(network, path, name).eval()
 
 
 def summarize_training(training: PreparedTraining, result: TrainResult) -> dict[str, Any]:

@@ -6,14 +6,14 @@ kernels, or why it cannot count. Nsight Compute gets a process for every group o
 
 from __future__ import annotations
 
+import csv
 import json
-import os
 import re
-import signal
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from ridgeline.captures.ncu_messages import NO_KERNELS, WITHOUT, explain_failure
@@ -25,9 +25,8 @@ from ridgeline.captures.quantities import (
     derive_quantities,
 )
 from ridgeline.errors import RidgelineError
-from ridgeline.machine.profilers import NCU_VARIABLE as VARIABLE
-from ridgeline.machine.profilers import ncu_path
-from ridgeline.machine.system import SystemIO
+from ridgeline.machine.system import NCU_VARIABLE as VARIABLE
+from ridgeline.machine.system import SystemIO, ncu_path
 from ridgeline.profile.cupti import NOT_PERMITTED, RefusedError
 from ridgeline.profile.processes import Ncu, Session, Workspace, version_numbers, wait_until
 from ridgeline.profile.profile_step import COUNTERS, INSIDE, REFUSED, Job
@@ -102,7 +101,8 @@ def read_counted_table(job: Job) -> tuple[pd.DataFrame, tuple[str, ...]]:
         metrics[DURATION] *= S_PER_NS
     derived = derive_quantities(metrics, compute_capability=planned.compute_capability)
     texts = pd.DataFrame(counted.launches, columns=["kernel", "nvtx"], dtype=object)
-    return texts.join(derived.table), derived.remarks
+    named = [name for name in job.metrics if name in metrics]
+    return texts.join(derived.table).join(metrics[named]), derived.remarks
 
 
 # ---------------------------------------------------------------- by CUPTI
@@ -240,25 +240,34 @@ def metric_names(output: str) -> list[str]:
 
 
 def _ask_ncu(path: str, option: str) -> str:
-    """All that ncu prints; one that hangs is ended with all that it has started."""
+    """All that ncu prints."""
     try:
-        with subprocess.Popen(
-            [path, option], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, encoding="utf-8", errors="replace",
-            start_new_session=True,
-        ) as process:  # fmt: skip
-            try:
-                output, errors = process.communicate(timeout=ANSWER_S)
-            except BaseException:
-                with suppress(OSError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                raise
+        done = subprocess.run(
+            [path, option], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            encoding="utf-8", errors="replace", timeout=ANSWER_S, check=False,
+        )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RidgelineError(
             f"{path} gave no answer: {error}",
             hint=f"try `{path} {option}` by hand, or name another one by {VARIABLE}; {WITHOUT}",
         ) from error
-    return output + errors
+    return done.stdout + done.stderr
+
+
+def read_named_metrics(path: Path, names: Sequence[str]) -> pd.DataFrame:
+    """Those metrics of ncu's raw page that are among the names, by the launch's `ID`."""
+    import pandas as pd
+
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        rows = csv.reader(line for line in file if not line.startswith("=="))
+        header = next((row for row in rows if "ID" in row), [])
+        cells = [dict(zip(header, row, strict=False)) for row in rows]
+    columns = [name for name in names if name in header]
+    launches = [cell for cell in cells if cell.get("ID", "").isdecimal()]  # not the row of units
+    table = {name: [cell.get(name, "").replace(",", "") for cell in launches] for name in columns}
+    index = pd.Index([cell["ID"] for cell in launches], name="id")
+    numbers: pd.DataFrame = pd.DataFrame(table, index=index).apply(pd.to_numeric, errors="coerce")
+    return numbers[~numbers.index.duplicated()] if columns else numbers.iloc[:0]
 
 
 @dataclass(slots=True)
@@ -278,7 +287,9 @@ class NcuCapture:
         """Ask ncu what the chip has, and choose from it."""
         workspace.on_progress("asking ncu")
         request, ncu = workspace.request, find_ncu()
-        chosen = choose_metrics(query_metrics(ncu), request.precision, request.level)
+        chosen = choose_metrics(
+            query_metrics(ncu), request.precision, request.level, request.metrics
+        )
         return cls(workspace, ncu, chosen.ncu_groups(), chosen.missing)
 
     def load(self) -> None:
@@ -336,7 +347,8 @@ class NcuCapture:
         warnings = self.workspace.warnings
         of_all = [text for text in capture.warnings if not text.startswith(OF_ONE_GROUP)]
         warnings += [text for text in of_all if text not in warnings]
-        return capture.kernels
+        named = read_named_metrics(session.log, self.workspace.request.metrics)
+        return capture.kernels.join(named, on="id") if len(named) else capture.kernels
 
     @property
     def version(self) -> str:

@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
-from ridgeline.machine.profilers import NoCuptiError, loaded_library
+from ridgeline.machine.system import NoCuptiError, loaded_library
 
 AUTO_RANGE = 1  # each kernel is a range
 USER_REPLAY = 3  # who counts runs the step once for every pass

@@ -122,7 +122,7 @@ def count_inside(job: Job, device: int, step: Step) -> None:
 def _plan_counters(job: Job, cupti: Cupti, device: int) -> RangeCounters:
     """The counters for the job; what they are is written beforehand."""
     chip = Chip.of(cupti, current_context(), device)
-    chosen = choose_metrics(chip.metrics(), job.precision, job.level)
+    chosen = choose_metrics(chip.metrics(), job.precision, job.level, job.metrics)
     counters = RangeCounters(chip, chosen.metrics)
     planned = CounterPlan(
         metrics=counters.metrics,

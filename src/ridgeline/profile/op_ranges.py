@@ -20,8 +20,13 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ridgeline.tracing import GRADIENTS, LOSS, MODEL, OPTIMIZER, RANGE
-from ridgeline.tracing.autograd import AutogradOwners, current_node, tensors_among
-from ridgeline.tracing.modules import ModuleTracker, name_modules
+from ridgeline.tracing.tracker import (
+    AutogradOwners,
+    ModuleTracker,
+    current_node,
+    name_modules,
+    tensors_among,
+)
 
 Ranges = Callable[[str], AbstractContextManager[Any]]
 

@@ -245,6 +245,7 @@ class Workspace:
             kinds=tuple(kind for kind in KINDS[request.precision] if kind != "fp8"),
             precision=request.precision,
             level=request.level,
+            metrics=request.metrics,
         )
         session = start_session(self.program, job, ncu, metrics)
         self.sessions.append(session)

@@ -43,6 +43,7 @@ class Job:
     kinds: tuple[str, ...] = ()  # matrix products of the self-test, beside fp32
     precision: str = ""  # with INSIDE: what its metrics are chosen by …
     level: str = "dram"  # … as these
+    metrics: tuple[str, ...] = ()  # that the user names
 
     def path(self, kind: str) -> Path:
         return Path(self.folder) / f"{self.name}.{kind}"
@@ -70,7 +71,8 @@ def job_here() -> Job | None:
     if not path:
         return None
     content = json.loads(Path(path).read_text(encoding="utf-8"))
-    return Job(**{**content, "kinds": tuple(content["kinds"])})
+    lists = {name: tuple(content[name]) for name in ("kinds", "metrics")}
+    return Job(**{**content, **lists})
 
 
 @contextmanager

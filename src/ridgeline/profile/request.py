@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from ridgeline.captures.quantities import (
     parse_tensor_counter,
     remove_overlaps,
 )
+from ridgeline.errors import RidgelineError
 from ridgeline.records import Device, Host, ProfileOptions
 from ridgeline.settings import one_of
 from ridgeline.units import format_time
@@ -62,6 +64,7 @@ class Request:
     device_bytes: int = 0
     device: str = ""  # its name
     keep: Path | None = None  # where traces and ncu's files stay
+    metrics: tuple[str, ...] = ()  # that the user names, in addition
 
     def __post_init__(self) -> None:
         one_of("tier", self.tier, TIERS)
@@ -81,7 +84,7 @@ class Request:
         """What is stored of it, beside the step itself."""
         return ProfileOptions(
             tier=self.tier, level=self.level, tool=self.tool, precision=self.precision or None,
-            iters=self.steps, warmup_iters=self.warmup,
+            iters=self.steps, warmup_iters=self.warmup, metrics=self.metrics,
         )  # fmt: skip
 
     @property
@@ -183,6 +186,7 @@ class ChosenMetrics:
 
     metrics: tuple[str, ...]
     missing: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()  # of the metrics, those that the user names
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # what a total consists of
 
     def ncu_groups(self) -> tuple[tuple[str, ...], ...]:
@@ -192,21 +196,48 @@ class ChosenMetrics:
         cores, and further pairs of these follow. A total of several instructions is counted by its
         parts: on an H200 it takes three passes, and each of these groups takes one.
         """
-        instructions = [name for name in self.metrics if SASS in name]
+        chosen = [name for name in self.metrics if name not in self.named]
+        instructions = [name for name in chosen if SASS in name]
         tensors = [
             part
-            for name in self.metrics
+            for name in chosen
             if is_of_tensors([name])
             for part in self.parts.get(name, (name,))
         ]
-        others = [name for name in self.metrics if SASS not in name and not is_of_tensors([name])]
+        others = [name for name in chosen if SASS not in name and not is_of_tensors([name])]
         pairs = [tensors[start : start + 2] for start in range(0, len(tensors), 2)] or [[]]
-        groups = (instructions, others + pairs[0], *pairs[1:])
+        time = [DURATION] if self.named else []  # a table needs one metric that is known
+        groups = (instructions, others + pairs[0], *pairs[1:], [*self.named, *time])
         return tuple(tuple(group) for group in groups if group)
 
 
-def choose_metrics(known: Iterable[str], precision: str, level: str = "dram") -> ChosenMetrics:
-    """The metrics of a step; `known` are those of the chip, without endings."""
+def read_metric_names(path: Path) -> tuple[str, ...]:
+    """The metrics in a file: names between spaces, commas or lines; # begins a comment."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RidgelineError(f"{path} cannot be read: {error}", hint="name a text file") from error
+    words = re.split(r"[\s,]+", re.sub(r"#.*", "", text))
+    names = [word if "." in word else f"{word}.sum" for word in words if word]
+    wrong = [name for name in names if not re.fullmatch(r"[a-z][a-z0-9]*__\w+(\.\w+)+", name)]
+    if wrong or not names:
+        what = f"{wrong[0]!r} is no metric of Nsight Compute" if wrong else "it names no metric"
+        raise RidgelineError(
+            f"{path}: {what}",
+            hint="names look like smsp__inst_executed.sum: `ncu --query-metrics` lists them;"
+            " those of nvprof, such as flop_count_sp, are others",
+        )
+    return tuple(dict.fromkeys(names))
+
+
+def choose_metrics(
+    known: Iterable[str], precision: str, level: str = "dram", named: Sequence[str] = ()
+) -> ChosenMetrics:
+    """The metrics of a step; `known` are those of the chip, without endings.
+
+    `named` are further ones that the user names.
+    """
+    known = frozenset(known)
     sums = frozenset(f"{name}.sum" for name in known)
     missing: list[str] = []
     traffic = next((names for names in DRAM if sums.issuperset(names)), ())
@@ -226,8 +257,10 @@ def choose_metrics(known: Iterable[str], precision: str, level: str = "dram") ->
     if level == "hierarchical":
         metrics += [name for name in CACHES if name in sums]
         missing += [what for name, what in CACHES.items() if name not in sums]
-    once = dict.fromkeys(metrics)  # one counter may serve several kinds
-    return ChosenMetrics(tuple(once), tuple(missing), parts)
+    here = [name for name in named if name.partition(".")[0] in known and name not in metrics]
+    missing += [name for name in named if name.partition(".")[0] not in known]
+    once = dict.fromkeys([*metrics, *here])  # one counter may serve several kinds
+    return ChosenMetrics(tuple(once), tuple(missing), tuple(here), parts)
 
 
 def _vector(known: frozenset[str]) -> tuple[str, ...]:

@@ -329,7 +329,7 @@ def _read_energy(run: MeasuredRun) -> list[float]:
 
 QUANTITIES: dict[str, tuple[Callable[[MeasuredRun], list[float]], str]] = {  # and of what
     # of the median step, as everywhere: the mean follows a single slow step
-    "samples_per_s": (lambda run: [samples_per_step(run) / run.result.step_time_s.median], "runs"),
+    "samples_per_s": (lambda run: [run.result.samples_per_s], "runs"),
     "energy_j_per_sample": (_read_energy, "windows"),
     "peak_memory_bytes": (lambda run: [run.result.peak_memory_bytes or 0.0], "runs"),
 }

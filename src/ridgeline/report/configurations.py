@@ -174,9 +174,9 @@ class Case:
 
 
 def add_rates(runs: pd.DataFrame) -> pd.DataFrame:
-    """The table of runs with `samples_per_s` and its interval, which are those of the median step.
+    """The table of runs with `samples_per_s`, as RunResult has it, and its interval.
 
-    As efficiency is: a few slow steps do not move it. A step may be made of several batches.
+    They are those of the median step. A step may be made of several batches.
     """
     if runs.empty:
         return runs

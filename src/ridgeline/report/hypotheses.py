@@ -7,11 +7,17 @@ write a function that finds its tests, and a row in HYPOTHESES.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from math import log2
+from pathlib import Path
+from typing import Any
 
+from ridgeline.errors import RidgelineError
 from ridgeline.report.configurations import NETWORK, Case, largest, series
 from ridgeline.report.study import Study
 from ridgeline.report.text import counted, group_by, listed, number, some, three_digits, times
@@ -62,11 +68,11 @@ class Verdict:
         return self.hypothesis.name
 
 
-def judge_hypotheses(study: Study) -> tuple[Verdict, ...]:
-    """Every hypothesis, judged without the runs during which the machine was busy."""
+def judge_hypotheses(study: Study, own: Sequence[Hypothesis] = ()) -> tuple[Verdict, ...]:
+    """Every hypothesis, the author's own first, judged without runs on a busy machine."""
     quiet = [case for case in study.cases if case.run_id not in study.disturbed]
     note = " Runs of a busy machine do not count." if len(quiet) < len(study.cases) else ""
-    return tuple(_judge(hypothesis, quiet, note) for hypothesis in HYPOTHESES)
+    return tuple(_judge(hypothesis, quiet, note) for hypothesis in (*own, *HYPOTHESES))
 
 
 def _judge(hypothesis: Hypothesis, cases: Sequence[Case], note: str) -> Verdict:
@@ -168,3 +174,165 @@ HYPOTHESES = (
         find_tests=test_time_follows_flops,
     ),
 )
+
+
+# ---------------------------------------------------------------- an author's own
+
+FORM = "resnet18.step_time_s > 1.5 * vgg11[precision=fp32].step_time_s"
+QUANTITIES: Mapping[str, tuple[str, str]] = {  # name: column of study.runs, unit
+    "step_time_s": ("step_median_s", "s"),
+    "samples_per_s": ("samples_per_s", "samples/s"),
+    "forward_s": ("forward_s", "s"),
+    "backward_s": ("backward_s", "s"),
+    "optimizer_s": ("optimizer_s", "s"),
+    "energy_j_per_sample": ("energy_j_per_sample", "J"),
+    "energy_j_per_step": ("energy_j_per_step", "J"),
+    "mean_power_w": ("mean_power_w", "W"),
+    "peak_memory_bytes": ("peak_memory_bytes", "B"),
+    "busy_fraction": ("busy_fraction", "%"),
+    "params": ("params", ""),
+    "macs": ("macs", "MAC"),
+    "flops": ("flops", "FLOP"),
+    "moved_bytes": ("moved_bytes", "B"),
+    "fused_bytes": ("fused_bytes", "B"),
+    "floor_s": ("floor_s", "s"),  # of its point, as the next
+    "efficiency": ("efficiency", "%"),
+}
+PAIRED = ("batch", "precision", "mode", "input", "machine")  # alike on both sides, unless named
+COMPARED = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+_SIDE = re.compile(
+    r"(?:(?P<factor>\d+(?:\.\d+)?)\s*\*\s*)?(?P<model>[^\s\[\]*]+?)"
+    r"(?:\[(?P<where>[^\]]*)\])?\.(?P<quantity>[a-z_]+)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One side of a comparison: a number, or a quantity of a model, times a factor."""
+
+    factor: float
+    model: str = ""  # empty: the factor alone
+    quantity: str = ""
+    where: Mapping[str, str]
+
+    def value(self, case: Case) -> float | None:
+        column, _ = QUANTITIES[self.quantity]
+        known = number(case.run.get(column))
+        if column in ("floor_s", "efficiency"):
+            known = getattr(case, column)
+        return known
+
+    def find(self, cases: Sequence[Case]) -> list[Case]:
+        """The configurations that it is about, and whose quantity is known."""
+        return [
+            case
+            for case in cases
+            if case.model == self.model
+            and all(_setting(case, name) == value for name, value in self.where.items())
+            and self.value(case) is not None
+        ]
+
+    def text(self, value: float) -> str:
+        factor = f"{three_digits(self.factor)} · " if self.factor != 1 else ""
+        _, unit = QUANTITIES[self.quantity]
+        return factor + (format_percent(value) if unit == "%" else si(value, unit).strip())
+
+
+def read_own_hypotheses(path: Path) -> tuple[Hypothesis, ...]:
+    """Those of a YAML file: a list of claims, each with a comparison."""
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RidgelineError(f"{path} cannot be read: {first}", hint="name a YAML file") from error
+    rows = content.get("hypotheses") if isinstance(content, dict) else content
+    if not isinstance(rows, list) or not rows:
+        raise RidgelineError(
+            f"{path} is no list of hypotheses", hint=f"for example: - claim: …\n    test: {FORM}"
+        )
+    return tuple(_read_own(path, n, row) for n, row in enumerate(rows, start=1))
+
+
+def _read_own(path: Path, n: int, row: Any) -> Hypothesis:
+    if not isinstance(row, dict) or not {"claim", "test"} <= set(row):
+        raise RidgelineError(
+            f"{path}: hypothesis {n} has no claim and test", hint=f"claim: …, test: {FORM}"
+        )
+    rule = str(row["test"])
+    parts = re.split(r"(>=|<=|>|<)", rule)
+    try:
+        if len(parts) != 3:
+            raise ValueError("a test has one of > >= < <=")
+        left, right = _read_side(parts[0]), _read_side(parts[2])
+        if not left.model:
+            raise ValueError("the left side names no model")
+    except ValueError as error:
+        raise RidgelineError(
+            f"{path}: the test of hypothesis {n}, {rule!r}: {error}", hint=f"for example: {FORM}"
+        ) from error
+    about = " and ".join(f"{one.model} with {one.quantity}" for one in (left, right) if one.model)
+    alike = " under the same settings" if right.model else ""
+    return Hypothesis(
+        name=str(row.get("name", f"A{n}")),
+        claim=str(row["claim"]),
+        rule=rule,
+        needs=f"runs of {about}{alike}, on a machine that was not busy",
+        find_tests=partial(find_own_tests, left, parts[1], right),
+    )
+
+
+def _read_side(text: str) -> Side:
+    """`1.5 * vgg11[precision=amp].step_time_s`, or a number."""
+    text = text.strip()
+    try:
+        return Side(factor=float(text), where={})
+    except ValueError:
+        found = _SIDE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no MODEL.QUANTITY and no number")
+    if found["quantity"] not in QUANTITIES:
+        raise ValueError(f"quantities are {', '.join(QUANTITIES)}, not {found['quantity']}")
+    pairs = [part.partition("=") for part in (found["where"] or "").split(",") if part.strip()]
+    where = {name.strip(): value.strip() for name, _, value in pairs}
+    if unknown := [name for name in where if name not in PAIRED]:
+        raise ValueError(f"{unknown[0]} is none of {', '.join(PAIRED)}")
+    return Side(
+        factor=float(found["factor"] or 1),
+        model=found["model"],
+        quantity=found["quantity"],
+        where=where,
+    )
+
+
+def find_own_tests(left: Side, sign: str, right: Side, cases: Sequence[Case]) -> Iterator[Test]:
+    """Each pair of configurations that are alike but for what the sides name."""
+    named = {*left.where, *right.where}
+    same = [name for name in PAIRED if name not in named]
+    for one in left.find(cases):
+        ours = left.value(one) or 0.0
+        place = _name_place(one, same if right.model else PAIRED)
+        if not right.model:
+            is_met = COMPARED[sign](left.factor * ours, right.factor)
+            yield Test(is_met, [one], f"{place}: {left.text(ours)}")
+            continue
+        for other in right.find(cases):
+            if all(_setting(one, name) == _setting(other, name) for name in same):
+                theirs = right.value(other) or 0.0
+                is_met = COMPARED[sign](left.factor * ours, right.factor * theirs)
+                evidence = f"{place}: {left.text(ours)} against {right.text(theirs)}"
+                yield Test(is_met, [one, other], evidence)
+
+
+def _name_place(case: Case, names: Sequence[str]) -> str:
+    """`batch 32, fp32, train on nvidia-h200`."""
+    texts = {name: _setting(case, name) for name in names if name != "machine"}
+    words = [f"{name} {text}" if name in ("batch", "input") else text
+             for name, text in texts.items() if text]  # fmt: skip
+    return ", ".join(words) + (f" on {case.env}" if "machine" in names else "")
+
+
+def _setting(case: Case, name: str) -> str:
+    key = {"machine": "env", "batch": "batch_size", "input": "input_size"}.get(name, name)
+    return str(case.settings[key] if case.settings[key] is not None else "")

@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.report import sections
-from ridgeline.report.hypotheses import judge_hypotheses
-from ridgeline.report.markup import Markdown, markdown, template_environment
+from ridgeline.report.hypotheses import Hypothesis, judge_hypotheses
 from ridgeline.report.study import Study
 from ridgeline.report.summary import name_study
+from ridgeline.report.text import Markdown, markdown, template_environment
 from ridgeline.store import IN_RESULTS, atomic_write_text, to_json, whole_file, writing
 
 if TYPE_CHECKING:
@@ -55,12 +55,15 @@ def write_report_md(
     *,
     title: str | None = None,
     on_message: Callable[[str], None] = lambda text: None,
+    own_hypotheses: Sequence[Hypothesis] = (),
 ) -> Path:
     """Write the report; what its author wrote into an older one stays.
 
     `on_message` gets a sentence about an older file that was changed elsewhere, and kept.
     """
-    text = report_text(study, figures, folder=path.parent, title=title)
+    text = report_text(
+        study, figures, folder=path.parent, title=title, own_hypotheses=own_hypotheses
+    )
     if note := write_with_own_sections(path, text):
         on_message(note)
     return path
@@ -72,9 +75,10 @@ def report_text(
     *,
     folder: Path,
     title: str | None = None,
+    own_hypotheses: Sequence[Hypothesis] = (),
 ) -> str:
     """The report with empty places."""
-    judged = judge_hypotheses(study)
+    judged = judge_hypotheses(study, own_hypotheses)
     escaping = template_environment().overlay(trim_blocks=True, finalize=_escape)
     text = escaping.get_template("report.md.j2").render(
         title=title or f"Roofline study of {name_study(study)}",

@@ -33,13 +33,23 @@ from ridgeline.report.convolutions import (
 )
 from ridgeline.report.executed import Executed, describe_times, describe_trust
 from ridgeline.report.hypotheses import OUTCOMES, Verdict
-from ridgeline.report.markup import Markdown, code_block, markdown
 from ridgeline.report.study import Study
 from ridgeline.report.summary import write_headline
 from ridgeline.report.sweeps import describe_for_text
 from ridgeline.report.tables import GIGA, MS, SHOWN, Column, compact, quantity, share, text
-from ridgeline.report.text import capped, counted, group_by, listed, number, plain, records
-from ridgeline.report.views import environment_text, versions_text
+from ridgeline.report.text import (
+    Markdown,
+    capped,
+    code_block,
+    counted,
+    group_by,
+    listed,
+    markdown,
+    number,
+    plain,
+    records,
+)
+from ridgeline.report.views import SPLIT, environment_text, throughput_summary, versions_text
 from ridgeline.roofline.causes import CAUSES
 from ridgeline.roofline.roofs import LEVELS, work_unit
 
@@ -54,7 +64,6 @@ LOW_EFFICIENCY = 0.5
 FINE = ("done", "cached")  # stages of which nothing need be said
 CASE = (text("run"), text("env", "machine"), text("configuration"))
 MATRIX = ("machine", "model", "mode", "precision", "settings", "batch sizes", "runs")
-SPLIT = ("data", "copy", "forward", "backward", "optimizer")
 CONDITIONS = (
     quantity("energy_j_per_step", "energy (J/step)"),
     quantity("energy_j_per_sample", "energy (J/sample)"),
@@ -73,6 +82,7 @@ SPEED_UPS = (
     text("from_bound", "bound from"), text("to_bound", "bound to"),
 )  # fmt: skip
 FIGURE_SECTIONS = {"throughput": "measurement", "runtime": "measurement", "sweep": "sweeps",
+                   "training": "training",
                    **dict.fromkeys(OF_CONVOLUTIONS, "convolutions")}  # fmt: skip
 
 
@@ -131,6 +141,7 @@ def design_values(study: Study) -> dict[str, Any]:
              machine.passport.description if machine.passport else Description())
             for machine in study.machines
         ],
+        "notes": [(machine.env, machine.note) for machine in study.machines if machine.note],
         "matrix": table(_matrix(study), [text(name) for name in MATRIX]),
     }  # fmt: skip
 
@@ -191,6 +202,7 @@ def measurement_values(study: Study) -> dict[str, Any]:
     ]
     return {
         "runs": table(runs, compact(SHOWN["runs"])),
+        "throughput": _repeated(study),
         "split": table(
             split,
             [*CASE, quantity("step_median_s", "step (ms)", MS),
@@ -200,6 +212,18 @@ def measurement_values(study: Study) -> dict[str, Any]:
         "conditions": table(known, [*CASE, *CONDITIONS]),
         "warnings": warnings,  # without the advice that follows each
     }  # fmt: skip
+
+
+def _repeated(study: Study) -> Markdown:
+    """Means over repeats, where something was repeated."""
+    summary = throughput_summary(study.runs)
+    return table(summary if summary["n"].gt(1).any() else summary.head(0), SHOWN["throughput"])
+
+
+def training_values(study: Study) -> dict[str, Any]:
+    """What came of real trainings."""
+    every = tables.trainings_table(study.trainings)
+    return {"every": table(tables.for_people("trainings", every), SHOWN["trainings"])}
 
 
 def sweep_values(study: Study) -> dict[str, Any]:
@@ -461,7 +485,7 @@ def _list_versions(study: Study) -> list[tuple[str, str, str, str]]:
 
 def arrange_figures(figures: Sequence[Figure], folder: Path) -> dict[str, Markdown]:
     """The figures of each section, numbered through the report."""
-    names = ("measurement", "sweeps", "roofline", "convolutions")
+    names = ("measurement", "training", "sweeps", "roofline", "convolutions")
     sections: dict[str, list[Figure]] = {name: [] for name in names}
     for figure in figures:
         sections[FIGURE_SECTIONS.get(figure.kind, "roofline")].append(figure)
@@ -483,5 +507,5 @@ VALUES: dict[str, Callable[[Study], dict[str, Any]]] = {  # of the sections, by 
     "abstract": abstract_values, "design": design_values, "complexity": complexity_values,
     "measurement": measurement_values, "roofline": roofline_values, "executed": executed_values,
     "convolutions": convolution_values, "analysis": analysis_values, "limits": limit_values,
-    "appendix": appendix_values, "sweeps": sweep_values,
+    "appendix": appendix_values, "sweeps": sweep_values, "training": training_values,
 }  # fmt: skip

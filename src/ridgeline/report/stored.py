@@ -222,6 +222,7 @@ class Machine:
     roofs: Roofs
     datasheet: Roofs | None = None
     passport: Passport | None = None
+    note: str = ""  # of its owner
 
     @property
     def env(self) -> str:
@@ -245,6 +246,7 @@ class Machines:
         self.machines: dict[tuple[str, str, str, str], Machine] = {}
         self._of_run: dict[tuple[str, str, str, int | None], Machine] = {}
         self._passports = _read_passports(results, problems)
+        self._notes = Passports(results.path)
 
     def of(self, run: AnyRun) -> Machine:
         """The machine that a run ran on."""
@@ -253,6 +255,8 @@ class Machines:
         same = (name, device, cores, threads_of(run))
         if same not in self._of_run:
             machine = self._replace_roofs(self._find(run))
+            name = machine.roofs.whole_env or machine.env
+            machine = replace(machine, note=self._notes.note(name))
             key = (name, device, cores, machine.env)  # all cores, however many were named
             self._of_run[same] = self.machines.setdefault(key, machine)
         return self._of_run[same]
@@ -262,9 +266,11 @@ class Machines:
         for passport in self._passports:
             if _is_of(passport, device, name, run):
                 return _machine(passport, device, threads_of(run))
-        sheet = datasheet_for(name) if device != "cpu" and name else None
+        sheet = datasheet_for(name) if name else None
         unnamed = UNNAMED if isinstance(run.request, CaptureRequest) else device
         env = safe_name((name or unnamed).lower(), otherwise="unknown")
+        if device == "cpu" and sheet is not None:  # a chip with a GPU, whose datasheet that is
+            env, sheet = f"{env}-cpu", None
         if sheet is not None:
             entries = list(sheet.ceilings(device))
             roofs = datasheet_roofs(entries, env=env, device=device, device_name=name)

@@ -7,6 +7,7 @@ findings     what to fix first, run by run, the largest headroom first
 reconciled   model beside executed work of each profiled run (columns: roofline.reconcile)
 kernels      a row per kernel of each profiled run and each capture, its launches added up
 energies     a row per step, phase and layer with joules (columns: roofline.floors)
+trainings    real trainings, with what came of each epoch
 captures     a row per imported capture; its points are those of the whole and of its kernels
 stages       what `ridgeline analyze` did or skipped, and why
 problems     what could not be read or joined, in words
@@ -74,6 +75,7 @@ from ridgeline.store import (
     StoredCapture,
     StoredCount,
     StoredProfile,
+    StoredTraining,
 )
 from ridgeline.units import format_percent, si
 
@@ -104,6 +106,7 @@ class Study:
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # on counters, by run
     remarks: tuple[str, ...] = ()  # the same as sentences that name what they are of
     convolutions: Convolutions = field(default_factory=Convolutions)
+    trainings: tuple[StoredTraining, ...] = ()
     stages: tuple[Mapping[str, str], ...] = ()
     problems: tuple[str, ...] = ()
     raw_runs: tuple[MeasuredRun, ...] = field(default=(), repr=False)
@@ -234,6 +237,7 @@ def read_study(
         notes=reader.notes,
         remarks=tuple(dict.fromkeys([*machines.bases(), *reader.remarks])),
         convolutions=convolutions,
+        trainings=tuple(t for t in index.trainings if chosen is None or t.run_id in chosen),
         stages=read_stages(results.path, [run.run_id for run in runs]),
         problems=tuple(dict.fromkeys(problems)),
         raw_runs=tuple(runs),

@@ -1,18 +1,21 @@
 """The tables of a study: as CSV with every column in SI units, as Markdown and LaTeX for people.
 
 runs              a row per completed run
+throughput        a row per configuration: mean and standard deviation over its runs
 complexity        a row per counted configuration: what it must do
 roofline_points   a row per step and phase: where it stands under its roofs
 layers            a row per layer (for people, the longest ten of each run)
 reconcile         a row per step, phase and layer of each profiled run: model beside executed
 kernels           a row per kernel of each profiled run and capture (for people, the longest ten)
 captures          a row per imported capture, with the file that it is from
+trainings         a row per epoch of each training (for people, a row per training)
 ceilings          a row per roof of each machine
 findings          what to fix first
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +28,20 @@ from ridgeline.report.configurations import (
     WORK,
     describe_settings,
 )
-from ridgeline.report.markup import MISSING, latex_table, markdown, markdown_table
 from ridgeline.report.study import Machine, Study
-from ridgeline.report.text import number, plain, three_digits
+from ridgeline.report.text import (
+    MISSING,
+    latex_table,
+    markdown,
+    markdown_table,
+    number,
+    plain,
+    three_digits,
+)
+from ridgeline.report.views import throughput_summary
 from ridgeline.roofline.roofs import LEVELS, flat_unit
 from ridgeline.settings import WORK_SETTINGS
-from ridgeline.store import IN_RESULTS, atomic_write_text
+from ridgeline.store import IN_RESULTS, StoredTraining, atomic_write_text
 from ridgeline.units import format_percent, format_time, si
 
 if TYPE_CHECKING:
@@ -59,6 +70,7 @@ CEILING_COLUMNS = (
     "env", "device", "kind", "roof", "rate_per_s", "time_s", "rate", "sustained", "spread",
     "source", "of_datasheet", "clock_hz", "conditions", "how", "measured_at", "is_quick",
 )  # fmt: skip
+TRAIN_SETTINGS = ("model", "data", "epochs", "batch_size", "lr", "precision")
 COMPLEXITY = (
     "params", "macs", "flops", "moved_bytes", "fused_bytes", "counted_peak_bytes", "coverage",
 )  # fmt: skip
@@ -112,6 +124,15 @@ SHOWN: dict[str, tuple[Column, ...]] = {
         quantity("energy_j_per_sample", "energy (J/sample)"),
         quantity("peak_memory_bytes", "memory (GB)", GIGA), text("warnings"),
     ),
+    "throughput": (
+        text("env", "machine"), text("arch", "model"), text("mode"), text("precision"),
+        text("batch_size", "batch"), text("input_size", "input"), text("label"), text("settings"),
+        text("n", "runs"),
+        quantity("samples_per_s_mean", "samples/s, mean"),
+        quantity("samples_per_s_std", "standard deviation"),
+        quantity("step_median_s_mean", "step (ms), mean", MS),
+        quantity("step_median_s_std", "standard deviation", MS),
+    ),
     "complexity": (
         text("model"), text("mode"), text("precision"), text("batch_size", "batch"),
         text("settings"), quantity("params", "parameters (M)", MEGA),
@@ -154,6 +175,13 @@ SHOWN: dict[str, tuple[Column, ...]] = {
         quantity("floor_s", "floor (ms)", MS), text("bound"), share("efficiency", "efficiency"),
         text("files", "file or program"),
     ),
+    "trainings": (
+        text("training"), text("data"), text("device_name", "device"), text("epochs"), text("lr"),
+        quantity("train_loss", "last loss"), share("train_accuracy", "training accuracy"),
+        share("test_accuracy", "last test accuracy"), share("best_accuracy", "best"),
+        text("best_epoch", "in epoch"), quantity("images_per_s", "images/s"),
+        quantity("total_s", "time (s)"),
+    ),
     "ceilings": (
         text("env", "machine"), text("roof"), text("rate"), text("source"),
         share("of_datasheet", "of the datasheet"), quantity("clock_hz", "clock (MHz)", MEGA),
@@ -167,12 +195,14 @@ SHOWN: dict[str, tuple[Column, ...]] = {
 }  # fmt: skip
 CAPTIONS = {
     "runs": "Completed runs; samples/s with its 95 % interval, both of the median step",
+    "throughput": "Configurations over their runs; samples/s and step are of the median step",
     "complexity": "What a step must do, counted",
     "roofline_points": "Steps and phases under their roofs",
     "layers": f"The {LONGEST} longest layers of each run",
     "reconcile": "Work of the model beside executed work, where counters were read",
     "kernels": f"The {LONGEST} longest kernels of each profiled run and each capture",
     "captures": "Captures; their time is the sum of their kernels' times",
+    "trainings": "Trainings; loss and training accuracy are means over the last epoch",
     "ceilings": "Roofs of the machines",
     "findings": f"What to fix first: the largest headrooms. {NO_BOUND} Of {SYSTEM}: {OVERLAPS}.",
 }
@@ -183,12 +213,14 @@ def tables(study: Study) -> dict[str, pd.DataFrame]:
     points = points_table(study)
     return {
         "runs": name_runs(study, study.runs),
+        "throughput": throughput_summary(study.runs),
         "complexity": complexity_table(study),
         "roofline_points": points[points["grain"].isin(["step", "capture", "phase"])],
         "layers": points[points["grain"].eq("layer")],
         "reconcile": name_runs(study, study.reconciled),
         "kernels": name_runs(study, study.kernels),
         "captures": study.captures,
+        "trainings": trainings_table(study.trainings),
         "ceilings": ceilings_table(study),
         "findings": findings_table(study),
     }
@@ -205,6 +237,37 @@ def name_runs(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     new.insert(1, "settings", [", ".join(case.extras) if case else None for case in cases])
     new["configuration"] = [case.title if case else None for case in cases]
     return new
+
+
+def trainings_table(trainings: Sequence[StoredTraining]) -> pd.DataFrame:
+    """A row per epoch; `training` is a name that no other training has."""
+    import pandas as pd
+
+    rows = []
+    for run, name in zip(trainings, name_trainings(trainings), strict=True):
+        result = run.result
+        same = {
+            "training": name, "run_id": run.run_id,
+            **{key: run.request.settings.get(key) for key in TRAIN_SETTINGS},
+            "device_name": result.device_name, "best_accuracy": result.best_accuracy,
+            "best_epoch": result.best_epoch, "total_s": result.time_s,
+        }  # fmt: skip
+        last_lr = {"peak_lr": same.pop("lr")}
+        rows += [{**same, **last_lr, **epoch} for epoch in result.history]
+    return pd.DataFrame(rows)
+
+
+def name_trainings(trainings: Sequence[StoredTraining]) -> list[str]:
+    """`resnet18_cifar, amp, batch 128`; those of one name are numbered."""
+    names: list[str] = []
+    seen: Counter[str] = Counter()
+    for run in trainings:
+        settings = run.request.settings
+        model, batch = settings.get("model"), settings.get("batch_size")
+        name = f"{model}, {run.result.precision}, batch {batch}"
+        seen[name] += 1
+        names.append(f"{name} ({seen[name]})" if seen[name] > 1 else name)
+    return names
 
 
 def findings_table(study: Study) -> pd.DataFrame:
@@ -352,7 +415,7 @@ def _describe_measurement(machine: Machine, kind: str, name: str, value: float) 
             return {
                 "source": "measured",
                 "clock_hz": c.conditions.clock_hz,
-                "how": c.how,
+                "how": c.brief_how,
                 "sustained": _format_ceiling(kind, name, c.sustained),
                 "spread": c.spread,
                 "conditions": _describe_conditions(c.conditions),
@@ -419,6 +482,9 @@ def for_people(name: str, table: pd.DataFrame) -> pd.DataFrame:
         return longest.sort_values(["run_id", "time_s"], ascending=[True, False])
     if name == "kernels" and len(table):
         return table.groupby("run_id", sort=False).head(LONGEST)
+    if name == "trainings" and len(table):
+        last = table.groupby("run_id", sort=False).tail(1)
+        return last.assign(lr=last["peak_lr"])
     if name == "findings" and len(table):
         return table[table["rank"].notna()].sort_values("rank")
     return table

@@ -1,6 +1,7 @@
 """The CSV files of a results folder, and what else a table says about one stored run.
 
     metrics.csv         a row per run: throughput, times, energy, memory, what it ran on
+    throughput_summary.csv  a row per configuration: mean and standard deviation over its runs
     MODEL_overall.csv   a row per run of one model: step time in milliseconds, power, energy
     MODEL_layers.csv    a row per layer of each run whose layers were timed
     MODEL_ALGORITHM_overall.csv and _layers.csv   the same of one algorithm of convolutions, where
@@ -20,12 +21,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.captures.capture import PROGRAM, sources_of
+from ridgeline.machine.sampling import is_disturbed
 from ridgeline.measure.advice import is_processor_shared
-from ridgeline.measure.statistics import is_disturbed
 from ridgeline.provenance import speed_variables
 from ridgeline.records import Provenance, RunRequest
+from ridgeline.report.configurations import (
+    SETTINGS,
+    describe_settings,
+    find_differing,
+    key,
+    read_all_settings,
+)
 from ridgeline.report.stored import read_table
-from ridgeline.report.text import safe_name
+from ridgeline.report.text import group_by, safe_name
 from ridgeline.settings import LOADING, STEP_SETTINGS, Settings, option
 from ridgeline.store import (
     IN_RESULTS,
@@ -40,6 +48,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MS = 1e3  # per second: the columns that others' scripts read are in milliseconds
+CONFIGURATION_COLUMNS = (  # of throughput_summary.csv
+    "arch", "mode", "precision", "batch_size", "input_size", "settings", "env", "backend",
+    "device_name", "label",
+)  # fmt: skip
+AVERAGED = ("images_per_sec", "samples_per_s", "elapsed_sec", "step_median_s")
 MOST_PASSES = 3  # over a folder that others write to
 TOO_WIDE = 0.5  # of the median; chosen, not calibrated: host-bound steps of an H200 moved by 30 %
 LIBRARIES = ("torch", "torchvision", "timm", "transformers", "triton")
@@ -91,7 +104,11 @@ def _write_once(results: ResultsFolder) -> tuple[list[Path], list[str]]:
     runs, problems = index.runs, list(index.problems)
     if not runs:
         return [], problems
-    written = [_write(results.path / "metrics.csv", metrics(runs))]
+    table = metrics(runs)
+    written = [
+        _write(results.path / "metrics.csv", table),
+        _write(results.path / "throughput_summary.csv", throughput_summary(table)),
+    ]
     for name in dict.fromkeys(_file_name(run) for run in runs):  # ./a.py and a.py share a file
         mine = [run for run in runs if _file_name(run) == name]
         timed = all_layers(mine, problems)
@@ -123,6 +140,37 @@ def metrics(runs: Iterable[MeasuredRun]) -> pd.DataFrame:
     return pd.DataFrame([_metrics_row(run) for run in runs])
 
 
+def throughput_summary(runs: pd.DataFrame) -> pd.DataFrame:
+    """A row per configuration of the table of runs: mean, standard deviation and number of runs.
+
+    The standard deviation is that of a sample, so a single run has none.
+    """
+    import pandas as pd
+
+    if runs.empty:
+        return pd.DataFrame(columns=[*CONFIGURATION_COLUMNS, "n"])
+    env = runs["env"] if "env" in runs else runs["hostname"]
+    table = runs.assign(env=env, model=runs["arch"])
+    settings = read_all_settings(table)
+    own = [name for name in SETTINGS if name not in (*CONFIGURATION_COLUMNS, "model")]
+    names = find_differing(settings, own)
+    table["settings"] = [", ".join(describe_settings(one, names)) for one in settings]
+    groups = group_by(range(len(table)), (key(one) for one in settings))
+    return pd.DataFrame([_average(table.iloc[list(rows)]) for rows in groups.values()])
+
+
+def _average(same: pd.DataFrame) -> dict[str, Any]:
+    """One row for the runs of one configuration."""
+    averages = {
+        f"{name}_{what}": getattr(same[name].astype(float), what)()
+        for name in AVERAGED
+        if name in same
+        for what in ("mean", "std")
+    }
+    named = {name: same.iloc[0][name] for name in CONFIGURATION_COLUMNS}
+    return {**named, "n": len(same), **averages, "run_ids": " ".join(same["run_id"])}
+
+
 def _metrics_row(run: MeasuredRun) -> dict[str, Any]:
     request, result, made = run.request, run.result, run.made
     step, energy = result.step_time_s, result.energy
@@ -135,7 +183,7 @@ def _metrics_row(run: MeasuredRun) -> dict[str, Any]:
         "backend": result.backend,
         "device_name": result.device_name,
         "batch_size": request.batch_size,
-        "warmup_iters": len(result.warmup.times_s),
+        "warmup_iters": len(result.warmup.times_s) or request.warmup_iters or 0,
         "measured_iters": result.iters,
         "precision": result.precision,
         **{name: used.get(name) for name in USED},
@@ -352,9 +400,9 @@ def environment_text(environment: Mapping[str, str]) -> str:
 def repeat_command(run: MeasuredRun) -> str:
     """`ridgeline run MODEL …`, after environment variables that change its speed.
 
-    Of a module from a program, what started the program.
+    Of a module from a program, what started the program; of an imported run, what imported it.
     """
-    if run.result.source == OBJECT:
+    if run.result.source == OBJECT or run.result.provenance == "imported":
         return shlex.join(run.made.command)
     variables = environment_text(run.made.environment)
     command = shlex.join(["ridgeline", "run", *_arguments(run.request)])
@@ -377,7 +425,7 @@ def _arguments(request: RunRequest) -> Iterator[str]:
     yield from ("-b", str(request.batch_size), "--mode", request.mode)
     yield from ("--precision", request.precision)
     if request.input_size:
-        yield from ("--input-size", ",".join(map(str, request.input_size)))
+        yield from ("--input-size", "x".join(map(str, request.input_size)))
     if request.config:
         yield from ("--config", ",".join(f"{k}={v}" for k, v in request.config.items()))
     if request.seq_len is not None:

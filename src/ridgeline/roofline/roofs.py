@@ -20,6 +20,7 @@ BITS = {  # of an operand: hardware is no slower on narrower ones
 PATHS = ("matrix", "vector")
 LAUNCH_IN_ORDER = ("kernel", "eager dispatch", "parallel region")
 GRAPH = "graph replay"
+AMP = ("fp16", " ", "matrix")  # the roof of amp's products
 GIGA, TERA = 1e9, 1e12
 OF_OTHERS = "; other precisions scaled in the same way, other memory as on all cores"
 
@@ -267,10 +268,13 @@ def datasheet_roofs(
 def user_roofs(
     env: str, device: str, *, compute: Mapping[str, float], dram_bytes_per_s: float | None
 ) -> Roofs:
-    """Roofs that the user gives. `compute` is FLOP/s by precision, or by precision and path."""
+    """Roofs that the user gives. `compute` is FLOP/s by precision, or by precision and path.
+
+    `amp` is the matrix roof of fp16, in which amp runs its products.
+    """
     rates: dict[str, float] = {}
     for name, rate in compute.items():
-        precision, _, path = name.partition(" ")
+        precision, _, path = AMP if name == "amp" else name.partition(" ")
         if precision not in BITS or path not in ("", *PATHS):
             raise RidgelineError(
                 f"there is no roof called {name!r}",

@@ -1,8 +1,6 @@
 """Where a step is: which module runs, which module an autograd node belongs to, what is recomputed.
 
-modules.py         the stack of modules that run
-autograd.py        the operator, and so the module, behind each node of autograd's graph
-recomputation.py   activation checkpointing: recomputation runs where the work first ran
+tracker.py follows all three.
 
 Counting, layer timing and profiling use these. The names below stand where a module's path would,
 for work of a step that is in no module.

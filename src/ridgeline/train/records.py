@@ -9,7 +9,6 @@ from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import check_momentum
-from ridgeline.train.batches import steps_per_epoch
 
 LARGEST = 2**31 - 1  # beyond it, torch's own sizes and seeds overflow somewhere
 USUAL_WARMUP = 500  # steps, unless that is more than a tenth of all
@@ -155,3 +154,12 @@ def lr_at(step: int, *, peak_lr: float, warmup_steps: int, total_steps: int) -> 
 def usual_warmup(total_steps: int) -> int:
     """The warm-up of a training that was not given one."""
     return min(USUAL_WARMUP, total_steps // 10)
+
+
+def steps_per_epoch(count: int, batch_size: int) -> int:
+    """How many batches `count` images make; a last one of a single image is left out.
+
+    Batch norm cannot learn from one value.
+    """
+    whole, rest = divmod(count, batch_size)
+    return max(1, whole + (rest > 1))

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
+from functools import cache
 from itertools import count
 from time import perf_counter
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 from torch.nn import functional
 from torch.optim import SGD
+from torch.utils.data import DataLoader, Dataset
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.backends import Backend, Precision, marked
+from ridgeline.measure.backends import Backend, Precision, marked, nvtx_range
 from ridgeline.measure.isolation import is_out_of_memory
-from ridgeline.measure.randomness import random_state, restore_random_state, seed_all
-from ridgeline.train.batches import Batch, Feed, TrainBatches, normalized
+from ridgeline.measure.step import random_state, restore_random_state, seed_all
 from ridgeline.train.checkpoints import CheckpointFolder, checkpoint, save
 from ridgeline.train.records import (
     EpochResult,
@@ -27,14 +28,16 @@ from ridgeline.train.records import (
     TrainResult,
     TrainSettings,
     epoch_from,
+    steps_per_epoch,
 )
-from ridgeline.workloads.cifar10 import Images, build_classifier
+from ridgeline.workloads.cifar10 import MEAN, STD, Images, build_classifier
 from ridgeline.workloads.losses import GOOGLENET_AUX, INCEPTION_AUX
 from ridgeline.workloads.workload import one_line
 
 LOOK_EVERY = 20  # steps between two looks at the loss of a device that runs behind the host
 
 OnStep = Callable[[StepProgress], object]
+Named = Callable[[str], AbstractContextManager[None]]
 
 
 class Trainer:
@@ -103,21 +106,29 @@ class Trainer:
             images = images.contiguous(memory_format=torch.channels_last)
         return images.to(self.precision.dtype or torch.float32), batch[1]
 
-    def train_step(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Forward, backward, optimizer; answers the loss and how many were right, on the device."""
+    def train_step(
+        self, images: Tensor, labels: Tensor, named: Named = lambda phase: nullcontext()
+    ) -> tuple[Tensor, Tensor]:
+        """Forward, backward, optimizer; answers the loss and how many were right, on the device.
+
+        `named` names the phases for a profiler.
+        """
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.lr_at(self.step)
         self.optimizer.zero_grad(set_to_none=True)
-        with self.precision.autocast(self.backend):
+        with named("forward"), self.precision.autocast(self.backend):
             output = self.model(images)
-        loss = smoothed_loss(output, labels, self.settings.label_smoothing)
-        if self.scaler is None:
-            loss.backward()
-            self.optimizer.step()
-        else:
-            self.scaler.scale(loss).backward()
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
+        with named("loss"):
+            loss = smoothed_loss(output, labels, self.settings.label_smoothing)
+        scaler = self.scaler
+        with named("backward"):
+            (loss if scaler is None else scaler.scale(loss)).backward()
+        with named("optimizer"):
+            if scaler is None:
+                self.optimizer.step()
+            else:
+                scaler.step(self.optimizer)
+                scaler.update()
         self.step += 1
         return loss.detach(), correct(output, labels)
 
@@ -296,7 +307,8 @@ def profile_one_step(
 ) -> ProfiledStep:
     """Run `warmup_iters` steps, then mark the `profile_iter`-th that follows, all of it.
 
-    Forward, backward and optimizer are inside; making the batch is not.
+    Forward, loss, backward and optimizer are inside, each in a range of its own; making the batch
+    is not.
     """
     trainer.model.train()
     batches = (batch for epoch in count() for batch in trainer.feed.epoch(epoch))
@@ -307,7 +319,8 @@ def profile_one_step(
             on_step(done, total)
         images, labels = trainer.prepared(next(batches))
         with marked(trainer.backend) as is_marked:
-            loss, _ = trainer.train_step(images, labels)
+            named = nvtx_range if is_marked else lambda phase: nullcontext()
+            loss, _ = trainer.train_step(images, labels, named)
     return ProfiledStep(step=total, loss=float(loss), is_marked=is_marked)
 
 
@@ -358,3 +371,131 @@ def explained(settings: TrainSettings) -> Iterator[None]:
                 hint="use fewer --workers, or none: batches are then made on the device",
             ) from error
         raise
+
+
+# ---------------------------------------------------------------- batches
+# All of an epoch's chances are drawn at once from the seed and the number of the epoch, and from
+# nothing else. So a batch is the same whoever makes it: this process, one of several workers, or
+# a training that was killed and begins the epoch again.
+
+PADDING = 4  # pixels on each side before a crop of the image's own size
+EPOCHS_APART = 1_000_003  # between the seeds of two trainings whose seeds are neighbours
+
+Batch = tuple[Tensor, Tensor]  # uint8 images and labels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochPlan:
+    """What chance decides in an epoch: a row per place in it."""
+
+    order: Tensor  # which image
+    moves: Tensor | None  # where its crop begins, down and right; None: not augmented
+    mirrored: Tensor | None
+
+    def to(self, device: torch.device) -> EpochPlan:
+        return EpochPlan(
+            order=self.order.to(device),
+            moves=None if self.moves is None else self.moves.to(device),
+            mirrored=None if self.mirrored is None else self.mirrored.to(device),
+        )
+
+
+def plan_epoch(count: int, *, seed: int, epoch: int, augment: bool) -> EpochPlan:
+    """The order of `count` images in an epoch, and what is done to each."""
+    generator = Generator().manual_seed((seed * EPOCHS_APART + epoch) % 2**63)
+    order = torch.randperm(count, generator=generator)
+    if not augment:
+        return EpochPlan(order=order, moves=None, mirrored=None)
+    moves = torch.randint(0, 2 * PADDING + 1, (count, 2), generator=generator)
+    mirrored = torch.rand(count, generator=generator) < 0.5
+    return EpochPlan(order=order, moves=moves, mirrored=mirrored)
+
+
+def augmented(images: Tensor, moves: Tensor, mirrored: Tensor) -> Tensor:
+    """Each image (N, 3, H, W) in a black frame, cropped at its `moves`, and perhaps mirrored."""
+    count, channels, height, width = images.shape
+    framed = functional.pad(images, (PADDING,) * 4)
+    rows = moves[:, :1] + torch.arange(height, device=images.device)
+    columns = moves[:, 1:] + torch.arange(width, device=images.device)
+    columns = torch.where(mirrored[:, None], columns.flip(1), columns)
+    image = torch.arange(count, device=images.device)[:, None, None, None]
+    channel = torch.arange(channels, device=images.device)[:, None, None]
+    return framed[image, channel, rows[:, None, :, None], columns[:, None, None, :]]
+
+
+def normalized(images: Tensor, dtype: torch.dtype) -> Tensor:
+    """Bytes to numbers around 0 with a spread of about 1."""
+    mean, std = _mean_and_std(images.device)
+    return ((images.float() - mean) / std).to(dtype)
+
+
+@cache  # to copy them in every step would make the device wait for the host
+def _mean_and_std(device: torch.device) -> tuple[Tensor, Tensor]:
+    mean, std = (torch.tensor(values, device=device) * 255 for values in (MEAN, STD))
+    return mean[:, None, None], std[:, None, None]
+
+
+class TrainBatches(Dataset[Batch]):
+    """The batches of a training, by epoch and number."""
+
+    def __init__(
+        self, images: Tensor, labels: Tensor, *, batch_size: int, seed: int, augment: bool
+    ) -> None:
+        self.images, self.labels = images, labels
+        self.batch_size, self.seed, self.augment = batch_size, seed, augment
+        self._planned: tuple[int, EpochPlan] | None = None
+
+    @property
+    def steps(self) -> int:
+        return steps_per_epoch(len(self.labels), self.batch_size)
+
+    def __getitem__(self, position: tuple[int, int]) -> Batch:
+        epoch, number = position
+        plan = self._plan(epoch)
+        here = slice(number * self.batch_size, (number + 1) * self.batch_size)
+        chosen = plan.order[here]
+        images = self.images[chosen]
+        if plan.moves is not None and plan.mirrored is not None:
+            images = augmented(images, plan.moves[here], plan.mirrored[here])
+        return images, self.labels[chosen]
+
+    def _plan(self, epoch: int) -> EpochPlan:
+        if self._planned is None or self._planned[0] != epoch:
+            plan = plan_epoch(len(self.labels), seed=self.seed, epoch=epoch, augment=self.augment)
+            self._planned = (epoch, plan.to(self.labels.device))
+        return self._planned[1]
+
+
+class Feed:
+    """Brings batches to a device: made there, or by worker processes and then copied."""
+
+    def __init__(self, batches: TrainBatches, device: torch.device, workers: int = 0) -> None:
+        self.batches, self.device = batches, device
+        self._places: list[tuple[int, int]] = []  # epoch and number of the batches to come
+        self._loader = self._make_loader(workers) if workers else None
+        if not workers:
+            batches.images = batches.images.to(device)
+            batches.labels = batches.labels.to(device)
+
+    def _make_loader(self, workers: int) -> DataLoader[Batch]:
+        return DataLoader(
+            self.batches,
+            batch_size=None,  # an item is a batch already
+            sampler=self._places,
+            num_workers=workers,
+            pin_memory=self.device.type == "cuda",
+            persistent_workers=True,
+            generator=Generator(),  # or it would take numbers from those of the model
+        )
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """The batches of an epoch, on the device."""
+        self._places[:] = [(number, step) for step in range(self.batches.steps)]
+        if self._loader is None:
+            yield from (self.batches[position] for position in self._places)
+            return
+        for images, labels in self._loader:
+            yield (
+                images.to(self.device, non_blocking=True),
+                labels.to(self.device, non_blocking=True),
+            )

@@ -1,7 +1,7 @@
 """What is run: a model by its name, inputs of the right shape, and a loss to train it with.
 
     workload.py          the records Workload and Inputs; checks of what a user asks for
-    sources.py           a name → the source that knows it; listing.py the names of all sources
+    sources.py           a name → the source that knows it; the names of all sources
     from_torchvision.py  and a module each for timm, transformers, a Python file and ultralytics
     own.py               the networks of our own: CIFAR-10 forms, an LSTM; yolo.py a detector
     inputs.py            images, labels and boxes
@@ -13,9 +13,8 @@
 Importing this package imports no torch: each source is loaded when a name asks for it.
 """
 
-from ridgeline.workloads.listing import list_models
 from ridgeline.workloads.offline import DownloadRefusedError, refuse_downloads
-from ridgeline.workloads.sources import resolve
+from ridgeline.workloads.sources import list_models, resolve
 from ridgeline.workloads.workload import Inputs, Workload
 
 __all__ = [

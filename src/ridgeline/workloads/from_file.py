@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from ridgeline.errors import RidgelineError
+from ridgeline.errors import MissingSizeError, RidgelineError
 from ridgeline.records import WorkloadSpec
 from ridgeline.workloads.losses import mean_of_outputs
 from ridgeline.workloads.offline import refuse_downloads
@@ -147,7 +147,8 @@ def requested_sizes(file: PythonFile, feed: Any, spec: WorkloadSpec) -> dict[str
     requested = {key: value for key, value in sizes.items() if value is not None}
     for key in requested:
         if key not in inspect.signature(feed).parameters:
-            raise RidgelineError(
+            raise MissingSizeError(
+                key,
                 f"{feed.__name__}() in {file.shown} takes no {key}",
                 hint=f"give it that parameter: def {feed.__name__}(batch_size, {key}=...)",
             )

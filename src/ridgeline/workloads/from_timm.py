@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ridgeline.records import WorkloadSpec
 from ridgeline.workloads import losses
 from ridgeline.workloads.inputs import CHANNELS, classification_batch, height_width
-from ridgeline.workloads.listing import check_name
+from ridgeline.workloads.sources import check_name
 from ridgeline.workloads.workload import Inputs, Workload, check_image_options
 
 USUAL_SIZE, USUAL_CLASSES = (224, 224), 1000  # where a model has no default configuration

@@ -25,7 +25,7 @@ from ridgeline.workloads.inputs import (
     height_width,
     labels,
 )
-from ridgeline.workloads.listing import check_name, models_of
+from ridgeline.workloads.sources import check_name, models_of
 from ridgeline.workloads.workload import (
     Inputs,
     Workload,

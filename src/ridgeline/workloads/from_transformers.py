@@ -28,8 +28,8 @@ from transformers import CONFIG_MAPPING, PretrainedConfig, PreTrainedModel
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
 from ridgeline.workloads.inputs import height_width, labels
-from ridgeline.workloads.listing import transformers_classes
 from ridgeline.workloads.losses import mean_of_outputs
+from ridgeline.workloads.sources import transformers_classes
 from ridgeline.workloads.workload import (
     LIST_HINT,
     Inputs,

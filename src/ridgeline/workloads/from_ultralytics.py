@@ -14,8 +14,8 @@ from torch import nn
 
 from ridgeline.records import WorkloadSpec
 from ridgeline.workloads.inputs import CHANNELS, height_width
-from ridgeline.workloads.listing import check_name
 from ridgeline.workloads.losses import mean_of_outputs
+from ridgeline.workloads.sources import check_name
 from ridgeline.workloads.workload import Inputs, Workload, check_image_options
 
 SIZE = (640, 640)

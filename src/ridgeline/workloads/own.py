@@ -13,7 +13,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
 from ridgeline.workloads import losses
 from ridgeline.workloads.inputs import BOXES, CHANNELS, classification_batch, height_width, labels
-from ridgeline.workloads.listing import check_name
+from ridgeline.workloads.sources import check_name
 from ridgeline.workloads.workload import (
     Inputs,
     Workload,

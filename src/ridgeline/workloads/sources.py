@@ -6,15 +6,19 @@ anything that looks like a Python file is one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ast
+import re
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import cache
 from hashlib import sha256
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
-from ridgeline.workloads.listing import BARE, is_installed, models_of
 from ridgeline.workloads.workload import LIST_HINT, Workload, check_spec, unknown_name
 
 EXTRAS = {  # the package a source needs, and how to get it
@@ -156,3 +160,165 @@ def module_digest(module: Any, shapes: Any) -> str:
     weights = [(name, tuple(weight.shape)) for name, weight in module.named_parameters()]
     text = f"{type(module).__qualname__}\n{module!r}\n{weights}\n{shapes}"
     return sha256(text.encode()).hexdigest()[:DIGEST_CHARACTERS]
+
+
+# ---------------------------------------------------------------- names of all models
+# Read from the files of the packages that are installed, none is imported: reading takes a tenth of
+# a second, importing takes several.
+
+Listed = tuple[str, str, str]  # the name to type, its source, one line about it
+
+OWN = {  # networks in own.py
+    "resnet18_cifar": "classification, ResNet-18 for CIFAR-10, 3x32x32",
+    "resnet34_cifar": "classification, ResNet-34 for CIFAR-10, 3x32x32",
+    "vgg11_cifar": "classification, VGG-11 for CIFAR-10, 3x32x32",
+    "lstm": "language model, two LSTM layers, 35 tokens",
+    "yolo": "detection, YOLO-style, our own, 3x640x640",
+    "bert": "the same as transformers:bert",
+}
+BARE = ("ridgeline", "torchvision")  # sources whose names need no prefix, in this order
+
+
+def is_installed(source: str) -> bool:
+    return source == "ridgeline" or find_spec(source) is not None
+
+
+def list_models(pattern: str | None = None) -> list[Listed]:
+    """Every name that can be typed, its source and a line about it; only what is installed.
+
+    `pattern` is a shell pattern (`resnet*`) or a part of the name.
+    """
+    mask = (pattern or "*").lower()
+    if not any(mark in mask for mark in "*?["):
+        mask = f"*{mask}*"
+    return [
+        (shown, source, about)
+        for source in READERS
+        for name, about in models_of(source).items()
+        if fnmatchcase((shown := name if source in BARE else f"{source}:{name}").lower(), mask)
+        or fnmatchcase(name.lower(), mask)
+    ]
+
+
+def models_of(source: str) -> dict[str, str]:
+    """Name → a line about it; none where the package, or torch, is not installed."""
+    is_there = is_installed(source) and is_installed("torch")
+    return dict(sorted(READERS[source]().items())) if is_there else {}
+
+
+def check_name(source: str, name: str) -> None:
+    """RidgelineError with the nearest names where a source has no such model."""
+    known = models_of(source)
+    if name not in known:
+        raise unknown_name(f"{source} model", name, known, hint=LIST_HINT)
+
+
+def _folder(package: str) -> Path:
+    spec = find_spec(package)
+    places = spec.submodule_search_locations if spec is not None else None
+    return Path(next(iter(places or ["."])))
+
+
+def _own() -> dict[str, str]:
+    return OWN if is_installed("transformers") else {k: v for k, v in OWN.items() if k != "bert"}
+
+
+# ---------------------------------------------------------------- torchvision and timm
+# `@register_model` stands before each function that makes a model; quantised models, whose integer
+# kernels are other programs, are registered by another name than their function's.
+
+REGISTERED = re.compile(r"^@register_model(?:\(\))?\n(?:[@#) ].*\n)*def (\w+)", re.MULTILINE)
+TASKS = ("segmentation", "detection", "video", "optical_flow")  # folders of torchvision's models
+
+
+@cache
+def _torchvision() -> dict[str, str]:
+    files = (_folder("torchvision") / "models").rglob("*.py")
+    return {name: _task_of(path) for path in files for name in _registered(path)}
+
+
+def _task_of(path: Path) -> str:
+    folder = path.parent.name
+    return folder.replace("_", " ") if folder in TASKS else "classification"
+
+
+@cache
+def _timm() -> dict[str, str]:
+    files = (_folder("timm") / "models").glob("*.py")
+    return {name: "classification" for path in files for name in _registered(path)}
+
+
+def _registered(path: Path) -> list[str]:
+    return REGISTERED.findall(path.read_text(encoding="utf-8"))
+
+
+# ---------------------------------------------------------------- transformers
+
+BASE = "base model"
+HEADS = (  # a type that has several is best known for the first
+    "MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION",  # clip: text and image together
+    "MODEL_FOR_SPEECH_SEQ_2_SEQ",
+    "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM",
+    "MODEL_FOR_MASKED_LM",  # before causal: bert can be made causal, but that is not its use
+    "MODEL_FOR_IMAGE_TEXT_TO_TEXT",
+    "MODEL_FOR_CAUSAL_LM",
+    "MODEL_FOR_IMAGE_CLASSIFICATION",
+    "MODEL_FOR_VIDEO_CLASSIFICATION",
+    "MODEL_FOR_OBJECT_DETECTION",
+    "MODEL_FOR_SEMANTIC_SEGMENTATION",
+    "MODEL_FOR_UNIVERSAL_SEGMENTATION",
+    "MODEL_FOR_DEPTH_ESTIMATION",
+    "MODEL_FOR_CTC",
+    "MODEL_FOR_AUDIO_CLASSIFICATION",
+    "MODEL",  # without a head
+)
+
+
+@cache
+def transformers_classes() -> dict[str, tuple[str, str]]:
+    """Model type → the task that it is known for, and its class for that."""
+    tables = _tables(_folder("transformers") / "models" / "auto" / "modeling_auto.py")
+    classes: dict[str, tuple[str, str]] = {}
+    for head in HEADS:
+        task = head.removeprefix("MODEL_FOR_").replace("_", " ").lower() if "_" in head else BASE
+        for model_type, names in tables.get(f"{head}_MAPPING_NAMES", {}).items():
+            name = names if isinstance(names, str) else names[0]
+            classes.setdefault(model_type, (task, name))
+    return classes
+
+
+def _tables(path: Path) -> dict[str, Mapping[str, str | tuple[str, ...]]]:
+    """The tables of a file that are written `NAME = OrderedDict([(key, value), …])`."""
+    tables: dict[str, Mapping[str, str | tuple[str, ...]]] = {}
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        match node:
+            case ast.Assign([ast.Name(id=name)], ast.Call(args=[ast.List(elts=pairs)])):
+                rows = [ast.literal_eval(pair) for pair in pairs if isinstance(pair, ast.Tuple)]
+                tables[name] = dict(rows)
+    return tables
+
+
+def _transformers() -> dict[str, str]:
+    return {name: f"{task}, {cls}" for name, (task, cls) in transformers_classes().items()}
+
+
+# ---------------------------------------------------------------- ultralytics
+
+SCALES = "nsmlx"  # yolov8.yaml describes yolov8n to yolov8x
+FAMILY = re.compile(r"^(yolov?\d+)(?![a-z0-9])")
+
+
+def _ultralytics() -> dict[str, str]:
+    """Every description in the installed package, once for each scale of its family."""
+    stems = [path.stem for path in (_folder("ultralytics") / "cfg" / "models").rglob("*.yaml")]
+    names = {FAMILY.sub(rf"\g<1>{scale}", stem) for stem in stems for scale in SCALES}
+    return dict.fromkeys(names, "ultralytics (AGPL-3.0), 3x640x640")
+
+
+READERS: dict[str, Callable[[], dict[str, str]]] = {
+    "ridgeline": _own,
+    "torchvision": _torchvision,
+    "timm": _timm,
+    "transformers": _transformers,
+    "ultralytics": _ultralytics,
+}

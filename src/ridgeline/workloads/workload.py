@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.errors import RidgelineError
+from ridgeline.errors import MissingSizeError, RidgelineError
 from ridgeline.records import MODES, WorkloadSpec
 from ridgeline.workloads.offline import error_chain, refuse_downloads
 
@@ -61,6 +62,46 @@ class Workload:
         """One batch of `batch_size` samples."""
         check_positive("batch size", (batch_size,))
         return self.make_inputs(batch_size)
+
+
+def read_weights(path: Path) -> dict[str, Any]:
+    """A state_dict from a file: one alone, or that in a checkpoint of `ridgeline train`.
+
+    Only tensors and plain values are read, so a file cannot run anything.
+    """
+    import torch
+
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a foreign file can be wrong in any way
+        raise RidgelineError(
+            f"{path} cannot be read as weights: {one_line(error)}",
+            hint="name a file of `ridgeline train`, or what torch.save(module.state_dict()) wrote",
+        ) from error
+    state = content.get("model", content) if isinstance(content, dict) else content
+    if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
+        raise RidgelineError(
+            f"{path} holds no state_dict", hint="it is a dictionary of names and tensors"
+        )
+    return state
+
+
+def load_weights(module: nn.Module, path: Path, name: str) -> nn.Module:
+    """The module with the weights of a file, all of them."""
+    try:
+        module.load_state_dict(read_weights(path))
+    except RuntimeError as error:
+        raise RidgelineError(
+            f"the weights in {path} do not fit {name}: {one_line(error, limit=150)}…",
+            hint="take the network that they were trained with; `ridgeline train` gives"
+            " torchvision's networks ten classes: ridgeline.load_trained(FILE) builds those",
+        ) from error
+    return module
+
+
+def with_weights(workload: Workload, path: Path) -> Workload:
+    """The same network, built with the weights of a file."""
+    return replace(workload, make=lambda: load_weights(workload.make(), path, workload.name))
 
 
 def one_line(error: BaseException, limit: int = 300) -> str:
@@ -132,7 +173,8 @@ def check_image_options(spec: WorkloadSpec, source: str) -> None:
 def refuse_input_size(spec: WorkloadSpec) -> None:
     """Refuse `--input-size` where there are no images."""
     if spec.input_size is not None:
-        raise RidgelineError(
+        raise MissingSizeError(
+            "input_size",
             f"{spec.model} has no input size",
             hint="it takes tokens: choose their number with --seq-len",
         )
@@ -141,7 +183,8 @@ def refuse_input_size(spec: WorkloadSpec) -> None:
 def refuse_seq_len(spec: WorkloadSpec) -> None:
     """Refuse `--seq-len` where there are no tokens."""
     if spec.seq_len is not None:
-        raise RidgelineError(
+        raise MissingSizeError(
+            "seq_len",
             f"{spec.model} has no sequence length",
             hint="choose the size of its input with --input-size",
         )

@@ -7,10 +7,9 @@ from math import prod
 
 import torch
 
-from ridgeline.costs import move, reduce
+from ridgeline.costs import data as costs
 from ridgeline.costs.work import Work
-from ridgeline.count.call import OpCall, TensorMeta
-from ridgeline.count.formulas.registry import Formula, add_rows, aten_names
+from ridgeline.count.call import Formula, OpCall, TensorMeta, add_rows, aten_names
 
 FREE = aten_names(
     "unsafe_split unsafe_split_with_sizes unsafe_chunk empty empty_like empty_strided new_empty"
@@ -72,11 +71,11 @@ add_rows("fill", {
 
 def _embedding_bag(call: OpCall) -> Work:
     is_weighted = call.get("per_sample_weights") is not None
-    return move.embedding_bag(
+    return costs.embedding_bag(
         call.inputs[0],
         call.inputs[1:],
         call.outputs,
-        mode=call.get("mode", move.BAG_SUM),
+        mode=call.get("mode", costs.BAG_SUM),
         flops=1 + is_weighted,
     )
 
@@ -84,13 +83,13 @@ def _embedding_bag(call: OpCall) -> Work:
 def _embedding_bag_backward(call: OpCall) -> Work:
     """Each named row gets its bag's gradient: an addition, and a factor if mean or weighted."""
     grad, indices = call.inputs[:2]
-    mode = call.get("mode", move.BAG_SUM)
-    n = grad.numel if mode == move.BAG_MAX else indices.numel * grad.shape[-1]
+    mode = call.get("mode", costs.BAG_SUM)
+    n = grad.numel if mode == costs.BAG_MAX else indices.numel * grad.shape[-1]
     weights = call.get("per_sample_weights")
-    places = call.get("maximum_indices") if mode == move.BAG_MAX else None
+    places = call.get("maximum_indices") if mode == costs.BAG_MAX else None
     read = sum(t.nbytes for t in (grad, indices, weights, places) if isinstance(t, TensorMeta))
     return Work.per_element(
-        n, 2 if mode == move.BAG_MEAN or weights is not None else 1, read_bytes=read
+        n, 2 if mode == costs.BAG_MEAN or weights is not None else 1, read_bytes=read
     )
 
 
@@ -98,7 +97,7 @@ def _scatter(call: OpCall, named: int, flops: int) -> Work:
     """So many elements of the target are named; in place only these are touched."""
     target, *rest = call.inputs
     out = None if call.name.endswith("_") else call.out
-    return move.scatter(target, rest, named, flops=flops, out=out)
+    return costs.scatter(target, rest, named, flops=flops, out=out)
 
 
 def _slices(call: OpCall) -> int:
@@ -124,7 +123,7 @@ def _indexed(call: OpCall) -> int:
 
 add_rows("gather", {
     "embedding index_select gather take take_along_dim index _unsafe_index _unsafe_masked_index":
-        lambda c: move.gather(c.inputs[0], c.inputs[1:], c.out.numel),
+        lambda c: costs.gather(c.inputs[0], c.inputs[1:], c.out.numel),
     "_embedding_bag _embedding_bag_forward_only embedding_bag": _embedding_bag,
 })  # fmt: skip
 add_rows("scatter", {
@@ -166,7 +165,7 @@ def _window(call: OpCall) -> int:
 def _pool_backward(call: OpCall) -> Work:
     """One division per gradient, one addition per window element; the input is not read."""
     grad = call.inputs[0]
-    work = reduce.pool_windows(grad.numel, _window(call), last=1)
+    work = costs.pool_windows(grad.numel, _window(call), last=1)
     return work.with_bytes(read=grad.nbytes)
 
 
@@ -178,20 +177,20 @@ def _max_pool_backward(call: OpCall) -> Work:
 
 def _adaptive_pool(call: OpCall, *, divides: bool) -> Work:
     x, out = call.inputs[0].shape, call.out
-    return reduce.adaptive_pool(x, out.shape, _dims(call), results=out.numel * divides)
+    return costs.adaptive_pool(x, out.shape, _dims(call), results=out.numel * divides)
 
 
 def _adaptive_pool_backward(call: OpCall) -> Work:
     """One division per gradient, one addition per window element; the input is not read."""
     grad, x = call.inputs[:2]
-    work = reduce.adaptive_pool(x.shape, grad.shape, _dims(call), results=grad.numel)
+    work = costs.adaptive_pool(x.shape, grad.shape, _dims(call), results=grad.numel)
     return work.with_bytes(read=grad.nbytes)
 
 
 add_rows("pool", {
     "max_pool2d_with_indices max_pool3d_with_indices fractional_max_pool2d fractional_max_pool3d":
-        lambda c: reduce.pool_windows(c.out.numel, _window(c)),
-    "avg_pool2d avg_pool3d": lambda c: reduce.pool_windows(c.out.numel, _window(c), last=1),
+        lambda c: costs.pool_windows(c.out.numel, _window(c)),
+    "avg_pool2d avg_pool3d": lambda c: costs.pool_windows(c.out.numel, _window(c), last=1),
     "_adaptive_avg_pool2d _adaptive_avg_pool3d": partial(_adaptive_pool, divides=True),
     "adaptive_max_pool2d adaptive_max_pool3d": partial(_adaptive_pool, divides=False),
     "max_pool2d_with_indices_backward max_pool3d_with_indices_backward"
@@ -218,60 +217,60 @@ def _grid_taps(call: OpCall) -> int:
 
 
 def _upsample(taps: int) -> Formula:
-    return lambda c: reduce.interpolate(c.out.numel, taps)
+    return lambda c: costs.interpolate(c.out.numel, taps)
 
 
 def _upsample_backward(taps: int) -> Formula:
-    return lambda c: reduce.interpolate_backward(c.inputs[0].numel, taps)
+    return lambda c: costs.interpolate_backward(c.inputs[0].numel, taps)
 
 
 add_rows("interpolate", {
     **{name: _upsample(taps) for name, taps in TAPS.items()},
     **{f"{name}_backward": _upsample_backward(taps) for name, taps in TAPS.items()},
-    "grid_sampler_2d grid_sampler_3d _grid_sampler_2d_cpu_fallback": lambda c: reduce.interpolate(
+    "grid_sampler_2d grid_sampler_3d _grid_sampler_2d_cpu_fallback": lambda c: costs.interpolate(
         c.out.numel, _grid_taps(c)
     ),
     # into the input's gradient and the grid's
-    "grid_sampler_2d_backward grid_sampler_3d_backward": lambda c: reduce.interpolate_backward(
+    "grid_sampler_2d_backward grid_sampler_3d_backward": lambda c: costs.interpolate_backward(
         c.inputs[0].numel, _grid_taps(c), gradients=2
     ),
-    "affine_grid_generator": lambda c: reduce.affine_grid(c.out.numel, c.inputs[0].shape[-1]),
-    "torchvision::roi_align": lambda c: reduce.roi_align(c.out.numel, c.get("sampling_ratio")),
-    "torchvision::_roi_align_backward": lambda c: reduce.roi_align(
+    "affine_grid_generator": lambda c: costs.affine_grid(c.out.numel, c.inputs[0].shape[-1]),
+    "torchvision::roi_align": lambda c: costs.roi_align(c.out.numel, c.get("sampling_ratio")),
+    "torchvision::_roi_align_backward": lambda c: costs.roi_align(
         c.inputs[0].numel, c.get("sampling_ratio")
     ),
 })  # fmt: skip
-add_rows("boxes", {"torchvision::nms": lambda c: reduce.suppress_boxes(c.inputs[0].shape[0])})
+add_rows("boxes", {"torchvision::nms": lambda c: costs.suppress_boxes(c.inputs[0].shape[0])})
 
 # ---------------------------------------------------------------- reductions
 
 
 def _reduction(flops: int, per_result: int = 0, each: int = 0) -> Formula:
-    return lambda c: reduce.reduction(c.inputs[0], c.out, flops, per_result, each)
+    return lambda c: costs.reduction(c.inputs[0], c.out, flops, per_result, each)
 
 
 def _norm(call: OpCall) -> Work:
     order = call.get("ord", call.get("p"))
     n, results = call.inputs[0].numel, call.out.numel
-    return reduce.vector_norm(n, results, 2 if order is None else order)
+    return costs.vector_norm(n, results, 2 if order is None else order)
 
 
 def _sort(call: OpCall) -> Work:
     x, dim = call.inputs[0], call.get("dim", -1)
     length = x.shape[dim if isinstance(dim, int) else -1] if x.shape else 1
-    return reduce.sort(x, length)
+    return costs.sort(x, length)
 
 
 def _search_sorted(call: OpCall) -> Work:
     ordered = call.get("boundaries", call.get("sorted_sequence"))
-    return reduce.search_sorted(call.out.numel, ordered.shape[-1], is_float=call.is_float)
+    return costs.search_sorted(call.out.numel, ordered.shape[-1], is_float=call.is_float)
 
 
 def _fft(call: OpCall) -> Work:
     big = max((*call.inputs, call.out), key=lambda t: t.numel)
     points = prod(big.shape[d] for d in call.get("dim"))
     is_real = call.name != "aten::_fft_c2c"
-    return reduce.fourier_transform(points, big.numel // max(points, 1), is_real=is_real)
+    return costs.fourier_transform(points, big.numel // max(points, 1), is_real=is_real)
 
 
 add_rows("reduce", {
@@ -281,7 +280,7 @@ add_rows("reduce", {
     "aminmax _aminmax": _reduction(2),
     "var var_mean": _reduction(4),
     "std std_mean": _reduction(4, 1),
-    "mean": lambda c: reduce.mean(c.inputs[0], c.out.numel),
+    "mean": lambda c: costs.mean(c.inputs[0], c.out.numel),
     "norm linalg_vector_norm native_norm": _norm,
     # the norm of a difference
     "dist": lambda c: Work.per_element(max(t.numel for t in c.inputs), 3, transcendentals=1),
@@ -295,7 +294,7 @@ add_rows("reduce", {
 })  # fmt: skip
 add_rows("sort", {
     "sort argsort msort": _sort,
-    "topk": lambda c: reduce.topk(c.inputs[0], c.get("k")),
+    "topk": lambda c: costs.topk(c.inputs[0], c.get("k")),
     "searchsorted bucketize": _search_sorted,
     "histc histogram bincount unique_dim _unique _unique2 unique_consecutive"
     " unique_dim_consecutive": lambda c: Work(),

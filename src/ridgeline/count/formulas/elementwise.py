@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ridgeline.costs import norm
-from ridgeline.costs.pointwise import (
+from ridgeline.costs import elementwise as costs
+from ridgeline.costs.elementwise import (
     DROPOUT,
     LOSSES,
     LOSSES_BACKWARD,
@@ -17,10 +17,9 @@ from ridgeline.costs.pointwise import (
     loss,
     power,
 )
-from ridgeline.costs.pointwise import elementwise as real_elementwise
+from ridgeline.costs.elementwise import elementwise as real_elementwise
 from ridgeline.costs.work import Each, Phased, Work
-from ridgeline.count.call import OpCall, TensorMeta
-from ridgeline.count.formulas.registry import Formula, add_rows
+from ridgeline.count.call import Formula, OpCall, TensorMeta, add_rows
 
 # ---------------------------------------------------------------- element by element
 
@@ -106,31 +105,31 @@ def _batch_norm(call: OpCall) -> Work:
     if is_training:
         running = (call.get("running_mean"), call.get("running_var"))
         written = sum(t.nbytes for t in (*call.outputs, *running) if isinstance(t, TensorMeta))
-    work = norm.batch_norm(call.inputs[0], is_training=is_training)
+    work = costs.batch_norm(call.inputs[0], is_training=is_training)
     return work.with_bytes(written=written)
 
 
 def _log_softmax(call: OpCall) -> Work:
     n, dim = call.out.numel, call.get("dim")
-    return norm.softmax(n, rows=n // call.out.shape[dim] if n and call.out.shape else 1)
+    return costs.softmax(n, rows=n // call.out.shape[dim] if n and call.out.shape else 1)
 
 
 def _batch_norm_backward(call: OpCall) -> Phased:
     is_training = call.get("train", True)
     return _norm_backward(
-        call, norm.BATCH_NORM_TRAINING_BACKWARD if is_training else norm.BATCH_NORM_BACKWARD
+        call, costs.BATCH_NORM_TRAINING_BACKWARD if is_training else costs.BATCH_NORM_BACKWARD
     )
 
 
 def _layer_norm_backward(call: OpCall) -> Phased:
-    flops, sums = norm.LAYER_NORM_BACKWARD
+    flops, sums = costs.LAYER_NORM_BACKWARD
     return _norm_backward(call, (flops + isinstance(call.get("weight"), TensorMeta), sums))
 
 
 def _norm_backward(call: OpCall, flops: tuple[int, int]) -> Phased:
     needed = call.get("output_mask") or (True, True, True)
     weight = call.get("weight", call.get("gamma"))
-    phases = norm.norm_backward(
+    phases = costs.norm_backward(
         flops,
         max(call.inputs, key=lambda t: t.numel),
         wants_input=needed[0],
@@ -151,19 +150,19 @@ def _read_backward(call: OpCall) -> int:
 
 add_rows("norm", {
     "native_batch_norm": _batch_norm,
-    "native_layer_norm native_group_norm": lambda c: norm.layer_norm(
+    "native_layer_norm native_group_norm": lambda c: costs.layer_norm(
         c.inputs[0].numel, c.outputs[1].numel, affine=len(c.inputs) - 1
     ),
     "native_batch_norm_backward": _batch_norm_backward,
     "native_layer_norm_backward native_group_norm_backward": _layer_norm_backward,
-    "_weight_norm_interface": lambda c: norm.weight_norm(c.inputs[0].numel, c.outputs[1].numel),
+    "_weight_norm_interface": lambda c: costs.weight_norm(c.inputs[0].numel, c.outputs[1].numel),
     "_weight_norm_interface_backward": lambda c: Work.per_element(c.inputs[0].numel, 6),
 })  # fmt: skip
 add_rows("softmax", {
-    "_softmax _safe_softmax": lambda c: norm.softmax(c.out.numel),
+    "_softmax _safe_softmax": lambda c: costs.softmax(c.out.numel),
     "_log_softmax": _log_softmax,
-    "_softmax_backward_data": _per_element(*norm.SOFTMAX_BACKWARD),
-    "_log_softmax_backward_data": _per_element(*norm.LOG_SOFTMAX_BACKWARD),
+    "_softmax_backward_data": _per_element(*costs.SOFTMAX_BACKWARD),
+    "_log_softmax_backward_data": _per_element(*costs.LOG_SOFTMAX_BACKWARD),
 })  # fmt: skip
 
 # ---------------------------------------------------------------- losses

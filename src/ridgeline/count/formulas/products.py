@@ -7,9 +7,12 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 
-from ridgeline.costs import attention
-from ridgeline.costs.conv import conv_gradient, conv_terms, deform_conv
-from ridgeline.costs.matmul import (
+from ridgeline.costs import products as costs
+from ridgeline.costs.elementwise import DROPOUT
+from ridgeline.costs.products import (
+    conv_gradient,
+    conv_terms,
+    deform_conv,
     distance,
     einsum,
     euclidean_distance,
@@ -18,10 +21,8 @@ from ridgeline.costs.matmul import (
     matmul_terms,
     product,
 )
-from ridgeline.costs.pointwise import DROPOUT
 from ridgeline.costs.work import Phased, Terms, Work
-from ridgeline.count.call import OpCall, TensorMeta
-from ridgeline.count.formulas.registry import add_rows
+from ridgeline.count.call import OpCall, TensorMeta, add_rows
 
 
 def _product(call: OpCall, terms: Terms, *, bias: int = 0, other_flops: int = 0) -> Work:
@@ -137,13 +138,11 @@ add_rows("conv", {
 # ---------------------------------------------------------------- attention
 
 
-def _heads(call: OpCall, operands: Sequence[TensorMeta]) -> tuple[attention.Heads, int]:
+def _heads(call: OpCall, operands: Sequence[TensorMeta]) -> tuple[costs.Heads, int]:
     """The sizes of q, k and v, all (batch, heads, tokens, dim), and the pairs of one head."""
     q, k, v = (t.shape for t in operands)
     outer = prod(max(sizes) for sizes in zip(q[:-2], v[:-2], strict=False))
-    sizes = attention.Heads(
-        batch=outer, heads=1, queries=q[-2], keys=k[-2], dim=q[-1], value_dim=v[-1]
-    )
+    sizes = costs.Heads(batch=outer, heads=1, queries=q[-2], keys=k[-2], dim=q[-1], value_dim=v[-1])
     return sizes, sizes.count_pairs(causal=call.get("is_causal"), convention=call.causal)
 
 
@@ -156,13 +155,13 @@ def _attend(call: OpCall) -> Work:
     mask = call.get("attn_mask")
     added = isinstance(mask, TensorMeta) and mask.is_float
     sizes, pairs = _heads(call, call.inputs[:3])
-    return attention.attend(sizes, pairs, more=added + _dropout(call))
+    return costs.attend(sizes, pairs, more=added + _dropout(call))
 
 
 def _attend_backward(call: OpCall) -> Work:
     sizes, pairs = _heads(call, call.inputs[1:4])
     needed = call.get("output_mask")
-    return attention.attend_backward(sizes, pairs, needed, more=_dropout(call))
+    return costs.attend_backward(sizes, pairs, needed, more=_dropout(call))
 
 
 add_rows("attention", {

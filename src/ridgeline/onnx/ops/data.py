@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from ridgeline.costs import move, reduce
-from ridgeline.costs.pointwise import DEQUANTISE, QUANTISE, cross_entropy
+from ridgeline.costs import data as costs
+from ridgeline.costs.elementwise import DEQUANTISE, QUANTISE, cross_entropy
 from ridgeline.costs.work import Work, require
 from ridgeline.onnx.node import NodeCall
 from ridgeline.onnx.ops import MS, Formula, add_rows
@@ -16,11 +16,11 @@ def _rearranged(call: NodeCall) -> Work:
     x, out = call.get(0), call.out
     if x is not None and x.is_known and out.is_known:
         require(x.numel == out.numel, f"{x.numel} elements do not fit into {out.numel}")
-    return move.FREE
+    return costs.FREE
 
 
 def _gather(call: NodeCall) -> Work:
-    return move.gather(call.operand(0), [call.operand(1)], call.out.numel)
+    return costs.gather(call.operand(0), [call.operand(1)], call.out.numel)
 
 
 def _scatter(call: NodeCall) -> Work:
@@ -53,10 +53,10 @@ def _mel_weights(call: NodeCall) -> Work:
 add_rows("view", {
     "Slice Split Expand BitCast Optional OptionalGetElement OptionalHasElement SequenceConstruct"
     " SequenceAt SequenceInsert SequenceErase SequenceEmpty SequenceLength SplitToSequence":
-        lambda c: move.FREE,
+        lambda c: costs.FREE,
     "Identity Reshape Flatten Squeeze Unsqueeze Transpose": _rearranged,
 })  # fmt: skip
-add_rows("constant", {"Shape Size Constant": lambda c: move.FREE})
+add_rows("constant", {"Shape Size Constant": lambda c: costs.FREE})
 add_rows("move", {
     "Concat Pad Tile Cast CastLike Trilu Compress NonZero DepthToSpace SpaceToDepth"
     " ReverseSequence CenterCropPad ConcatFromSequence OneHot StringConcat StringSplit"
@@ -95,18 +95,18 @@ def _window(call: NodeCall) -> int:
 
 
 def _pool(last: int) -> Formula:
-    return lambda c: reduce.pool_windows(c.out.numel, _window(c), last=last, is_float=c.is_float)
+    return lambda c: costs.pool_windows(c.out.numel, _window(c), last=last, is_float=c.is_float)
 
 
 def _quantised_global_pool(call: NodeCall) -> Work:
     """Dequantised, averaged; each result requantised."""
     window = call.x.numel // max(call.out.numel, 1)
-    return reduce.pool_windows(call.out.numel, window, each=DEQUANTISE + 1, last=1 + QUANTISE)
+    return costs.pool_windows(call.out.numel, window, each=DEQUANTISE + 1, last=1 + QUANTISE)
 
 
 def _interpolate(call: NodeCall, taps: int) -> Work:
     read = sum(t.nbytes for t in call.inputs if t.is_float or t is call.x)
-    return reduce.interpolate(call.out.numel, taps, read_bytes=read)
+    return costs.interpolate(call.out.numel, taps, read_bytes=read)
 
 
 def _resize(call: NodeCall) -> Work:
@@ -124,21 +124,21 @@ def _grid_sample(call: NodeCall) -> Work:
 def _suppress_boxes(call: NodeCall) -> Work:
     """Of each class."""
     classes = prod(call.operand(1).shape[:2])
-    return reduce.suppress_boxes(call.operand(0).shape[1], times=classes)
+    return costs.suppress_boxes(call.operand(0).shape[1], times=classes)
 
 
 add_rows("pool", {
     "MaxPool GlobalMaxPool": _pool(0),
     "AveragePool GlobalAveragePool": _pool(1),
-    "LpPool GlobalLpPool": lambda c: reduce.lp_pool(c.out.numel, _window(c), c.attr("p", 2)),
+    "LpPool GlobalLpPool": lambda c: costs.lp_pool(c.out.numel, _window(c), c.attr("p", 2)),
     "MaxRoiPool": lambda c: Work.per_element(c.out.numel, 1),
 })  # fmt: skip
 add_rows("pool", {"QLinearGlobalAveragePool": _quantised_global_pool}, domain=MS)
 add_rows("interpolate", {
-    "RoiAlign": lambda c: reduce.roi_align(c.out.numel, c.int_attr("sampling_ratio", 0)),
+    "RoiAlign": lambda c: costs.roi_align(c.out.numel, c.int_attr("sampling_ratio", 0)),
     "Resize Upsample": _resize,
     "GridSample": _grid_sample,
-    "AffineGrid": lambda c: reduce.affine_grid(c.out.numel, c.x.shape[-1]),
+    "AffineGrid": lambda c: costs.affine_grid(c.out.numel, c.x.shape[-1]),
 })  # fmt: skip
 add_rows("boxes", {"NonMaxSuppression": _suppress_boxes})
 
@@ -146,12 +146,12 @@ add_rows("boxes", {"NonMaxSuppression": _suppress_boxes})
 
 
 def _reduction(flops: int, per_result: int = 0, each: int = 0) -> Formula:
-    return lambda c: reduce.reduction(c.x, c.out, flops, per_result, each)
+    return lambda c: costs.reduction(c.x, c.out, flops, per_result, each)
 
 
 def _topk(call: NodeCall) -> Work:
     axis = call.int_attr("axis", -1)
-    return reduce.topk(call.x, call.out.shape[axis] if call.out.shape else 1)
+    return costs.topk(call.x, call.out.shape[axis] if call.out.shape else 1)
 
 
 def _dft(call: NodeCall) -> Work:
@@ -164,7 +164,7 @@ def _dft(call: NodeCall) -> Work:
     points = big.shape[axis]
     count = prod(big.shape[:-1]) // max(points, 1)
     is_real = x.shape[-1] == 1 or bool(call.attr("onesided", 0))
-    return reduce.fourier_transform(points, count, is_real=is_real)
+    return costs.fourier_transform(points, count, is_real=is_real)
 
 
 def _stft(call: NodeCall) -> Work:
@@ -178,7 +178,7 @@ def _stft(call: NodeCall) -> Work:
     frames = out.shape[0] * out.shape[1]
     is_real = signal.shape[-1] == 1 or len(signal.shape) == 2
     windowed = frames * points * (1 if is_real else 2) * (window is not None)
-    return reduce.fourier_transform(points, frames, is_real=is_real, windowed=windowed)
+    return costs.fourier_transform(points, frames, is_real=is_real, windowed=windowed)
 
 
 def _nll_loss(call: NodeCall) -> Work:
@@ -194,7 +194,7 @@ add_rows("reduce", {
     "ReduceL2": _reduction(2, 1),
     "ReduceLogSum": _reduction(1, 1),
     "ReduceLogSumExp": _reduction(3, 1, 1),
-    "ReduceMean": lambda c: reduce.mean(c.x, c.out.numel, is_float=c.x.is_float),
+    "ReduceMean": lambda c: costs.mean(c.x, c.out.numel, is_float=c.x.is_float),
 })  # fmt: skip
 add_rows("sort", {"TopK": _topk, "Unique": lambda c: Work()})
 add_rows("fft", {"DFT": _dft, "STFT": _stft})

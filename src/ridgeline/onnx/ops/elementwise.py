@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from ridgeline.costs import norm
-from ridgeline.costs.pointwise import (
+from ridgeline.costs import elementwise as costs
+from ridgeline.costs.elementwise import (
     DEQUANTISE,
     DROPOUT,
     DYNAMIC_QUANTISE,
@@ -16,7 +16,7 @@ from ridgeline.costs.pointwise import (
     elementwise,
     power,
 )
-from ridgeline.costs.pointwise import PER_ELEMENT as OF_PYTORCH
+from ridgeline.costs.elementwise import PER_ELEMENT as OF_PYTORCH
 from ridgeline.costs.work import Each, Work
 from ridgeline.onnx.node import NodeCall
 from ridgeline.onnx.ops import MS, Formula, add_rows
@@ -141,13 +141,13 @@ def has_batch_statistics(call: NodeCall) -> bool:
 def _skip_layer_norm(call: NodeCall) -> Work:
     """input + skip (+ bias), then layer norm: gamma, beta, bias."""
     groups, affine = prod(call.x.shape[:-1]), call.has(2) + call.has(3)
-    return norm.layer_norm(call.x.numel, groups, affine=affine, more=1 + call.has(4))
+    return costs.layer_norm(call.x.numel, groups, affine=affine, more=1 + call.has(4))
 
 
 def _skip_rms_norm(call: NodeCall) -> Work:
     """input + skip (+ bias), then RMS norm: gamma, bias."""
     groups = prod(call.x.shape[:-1])
-    return norm.rms_norm(call.x.numel, groups, affine=call.has(2), more=1 + call.has(3))
+    return costs.rms_norm(call.x.numel, groups, affine=call.has(2), more=1 + call.has(3))
 
 
 def _embed_layer_norm(call: NodeCall) -> Work:
@@ -159,14 +159,14 @@ def _embed_layer_norm(call: NodeCall) -> Work:
     tables = [t for number in (2, 3, 4) if (t := call.get(number)) is not None]
     rows_bytes = sum(t.bytes_of(min(out.numel, t.numel)) for t in tables)
     others = sum(t.nbytes for t in call.inputs if all(t is not table for table in tables))
-    work = norm.layer_norm(out.numel, prod(out.shape[:-1]), affine=2, more=max(len(tables) - 1, 0))
+    work = costs.layer_norm(out.numel, prod(out.shape[:-1]), affine=2, more=max(len(tables) - 1, 0))
     return work.with_bytes(read=rows_bytes + others)
 
 
 def _mean_variance(call: NodeCall) -> Work:
     axes = [a % max(len(call.x.shape), 1) for a in call.attr("axes", [0, 2, 3])]
     groups = prod(size for axis, size in enumerate(call.x.shape) if axis not in axes)
-    return norm.layer_norm(call.x.numel, groups, affine=0)
+    return costs.layer_norm(call.x.numel, groups, affine=0)
 
 
 def _lp_norm(call: NodeCall) -> Work:
@@ -187,22 +187,22 @@ def _log_softmax(call: NodeCall) -> Work:
     """One logarithm for each row; before opset 13 all dimensions from the axis on are one row."""
     n, shape = call.x.numel, call.x.shape
     if call.version < 13:
-        return norm.softmax(n, rows=prod(shape[: call.int_attr("axis", 1) % (len(shape) or 1)]))
-    return norm.softmax(n, rows=n // max(shape[call.int_attr("axis", -1)], 1) if shape else 1)
+        return costs.softmax(n, rows=prod(shape[: call.int_attr("axis", 1) % (len(shape) or 1)]))
+    return costs.softmax(n, rows=n // max(shape[call.int_attr("axis", -1)], 1) if shape else 1)
 
 
 add_rows("norm", {
-    "BatchNormalization": lambda c: norm.batch_norm(c.x, is_training=has_batch_statistics(c)),
-    "InstanceNormalization": lambda c: norm.layer_norm(
+    "BatchNormalization": lambda c: costs.batch_norm(c.x, is_training=has_batch_statistics(c)),
+    "InstanceNormalization": lambda c: costs.layer_norm(
         c.x.numel, prod(c.x.shape[:2]), affine=2
     ),
-    "GroupNormalization": lambda c: norm.layer_norm(
+    "GroupNormalization": lambda c: costs.layer_norm(
         c.x.numel, c.x.shape[0] * c.int_attr("num_groups", 1), affine=2
     ),
-    "LayerNormalization": lambda c: norm.layer_norm(
+    "LayerNormalization": lambda c: costs.layer_norm(
         c.x.numel, _groups(c), affine=c.has(1) + c.has(2)
     ),
-    "RMSNormalization SimplifiedLayerNormalization": lambda c: norm.rms_norm(
+    "RMSNormalization SimplifiedLayerNormalization": lambda c: costs.rms_norm(
         c.x.numel, _groups(c), affine=c.has(1)
     ),
     "MeanVarianceNormalization": _mean_variance,
@@ -215,10 +215,10 @@ add_rows("norm", {
     "EmbedLayerNormalization": _embed_layer_norm,
 }, domain=MS)  # fmt: skip
 add_rows("softmax", {
-    "Softmax": lambda c: norm.softmax(c.x.numel),
+    "Softmax": lambda c: costs.softmax(c.x.numel),
     "LogSoftmax": _log_softmax,
     "Hardmax": lambda c: Work.per_element(c.x.numel, 1),  # a comparison an element
 })  # fmt: skip
 add_rows("softmax", {
-    "QLinearSoftmax": lambda c: norm.softmax(c.x.numel, more=DEQUANTISE + QUANTISE),
+    "QLinearSoftmax": lambda c: costs.softmax(c.x.numel, more=DEQUANTISE + QUANTISE),
 }, domain=MS)  # fmt: skip

@@ -5,18 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from ridgeline.costs import attention, matmul
-from ridgeline.costs.attention import ROTARY_FLOPS, Heads
-from ridgeline.costs.conv import conv_terms, deform_conv
-from ridgeline.costs.matmul import (
+from ridgeline.costs import products as costs
+from ridgeline.costs.elementwise import DYNAMIC_QUANTISE
+from ridgeline.costs.products import (
     REQUANTISE,
+    ROTARY_FLOPS,
+    Heads,
     check_inner,
+    conv_terms,
+    deform_conv,
     factorise,
     matmul_terms,
     product,
     recurrent_layer,
 )
-from ridgeline.costs.pointwise import DYNAMIC_QUANTISE
 from ridgeline.costs.work import Shape, Terms, Work, require
 from ridgeline.onnx.node import NodeCall, Tensor
 from ridgeline.onnx.ops import MS, add_rows
@@ -86,7 +88,7 @@ add_rows("matmul", {
     "MatMul MatMulInteger": lambda c: product(_terms(c)),
     "QLinearMatMul": lambda c: product(_terms(c, 3), other_flops=REQUANTISE * c.out.numel),
     "Gemm": _gemm,
-    "Einsum": lambda c: matmul.einsum(
+    "Einsum": lambda c: costs.einsum(
         c.attr("equation", ""), [t.shape for t in c.inputs], is_float=c.is_float
     ),
 })  # fmt: skip
@@ -168,7 +170,7 @@ add_rows("conv", {"FusedConv": _conv}, domain=MS)
 
 def attend(call: NodeCall, sizes: Heads, *, causal: bool, added: int, capped: bool = False) -> Work:
     pairs = sizes.count_pairs(causal=causal, convention=call.causal)
-    return attention.attend(sizes, pairs, more=added, is_capped=capped)
+    return costs.attend(sizes, pairs, more=added, is_capped=capped)
 
 
 def _added_masks(*masks: Tensor | None) -> int:
@@ -316,7 +318,7 @@ def _group_query(call: NodeCall) -> Work:
 def _linear_attention(call: NodeCall) -> Work:
     q, k, v = call.operand(0), call.operand(1), call.operand(2)
     heads, kv_heads = call.int_attr("q_num_heads", 1), call.int_attr("kv_num_heads", 1)
-    return attention.linear_attention(
+    return costs.linear_attention(
         tokens=prod(q.shape[:2]),
         heads=heads,
         kv_heads=kv_heads,

@@ -65,6 +65,8 @@ class MachineView:
     def device(self) -> str:
         """The device as people know it."""
         name = short_device(self.roofs.device_name) or self.machine.env
+        if self.machine.passport is None and self.machine.env.endswith("-cpu"):
+            name += " (CPU)"
         whole = self.roofs.whole_env
         return f"{name}, {self.machine.env[len(whole) + 1 :].replace('-', ' ')}" if whole else name
 
@@ -143,13 +145,17 @@ def add_configurations(study: Study) -> pd.DataFrame:
 
     configuration  its title, which is the same on every machine
     is_chosen      whether it stands for its repeats
-    variant        what its configuration is called beside model, precision and batch
+    variant        what its configuration is called beside model, precision and batch, without
+                   what all share
     """
     if study.runs.empty:
         return study.runs
     cases = [study.case_of[str(run_id)] for run_id in study.runs["run_id"]]
     modes = study.runs["mode"] if study.runs["mode"].nunique() > 1 else [""] * len(cases)
-    variants = [[str(mode), *case.extras] for mode, case in zip(modes, cases, strict=True)]
+    common = set.intersection(*(set(case.extras) for case in cases))
+    common = common if len(study.cases) > 1 else set()
+    variants = [[str(mode), *(word for word in case.extras if word not in common)]
+                for mode, case in zip(modes, cases, strict=True)]  # fmt: skip
     return study.runs.assign(
         configuration=[case.title for case in cases],
         is_chosen=study.runs["run_id"].isin([case.run_id for case in study.cases]),

@@ -21,7 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.findings import NO_BOUND, saving, saving_basis
 from ridgeline.report.convolutions import describe_totals, largest_losses, whole_networks
-from ridgeline.report.page.payload import describe_captures, make_payload, name_machine, to_script
+from ridgeline.report.page.payload import (
+    HEADINGS,
+    describe_captures,
+    make_payload,
+    name_machine,
+    to_script,
+)
 from ridgeline.report.study import Machine, Study
 from ridgeline.report.summary import (
     MOST_SENTENCES,
@@ -30,7 +36,15 @@ from ridgeline.report.summary import (
     name_study,
     write_headline,
 )
-from ridgeline.report.tables import formatted, list_ceilings, share, text
+from ridgeline.report.tables import (
+    SHOWN,
+    for_people,
+    formatted,
+    list_ceilings,
+    share,
+    text,
+    trainings_table,
+)
 from ridgeline.report.text import number, records
 from ridgeline.store import atomic_write_text
 from ridgeline.units import format_percent, si
@@ -38,6 +52,7 @@ from ridgeline.version import __version__
 
 if TYPE_CHECKING:
     import jinja2
+    import pandas as pd
 
 __all__ = ["describe_captures", "describe_machine", "write_page"]
 SCRIPTS = (  # in this order they become one script: a later one uses what earlier ones define
@@ -45,6 +60,11 @@ SCRIPTS = (  # in this order they become one script: a later one uses what earli
     "marks.js", "plot.js", "pointer.js", "filters.js", "table.js", "layers.js", "charts.js",
     "sections.js", "executed.js", "runs.js", "sweeps.js", "main.js",
 )  # fmt: skip
+CURVES = (
+    ("training loss", "train_loss", ""), ("test accuracy", "test_accuracy", "%"),
+    ("training accuracy", "train_accuracy", "%"),
+)  # fmt: skip
+CURVE_WIDTH, CURVE_HEIGHT = 220, 70
 COUNTED = {"static": "counted from the graph", "counter": "that hardware counters saw"}
 SOURCES = {
     "measured": "measured on this machine",
@@ -71,6 +91,7 @@ def write_page(study: Study, path: Path, *, title: str | None = None) -> Path:
         .render(
             page=_describe_page(study, title=title),
             left_out=left_out,
+            headings=HEADINGS,
             has_points=bool(payload["points"]["count"]),
             has_sweeps="sweeps" in payload,
             style=Markup(style),
@@ -144,6 +165,7 @@ def _describe_page(study: Study, *, title: str | None) -> dict[str, Any]:
                 if rows
             ],
         },
+        "trainings": _describe_trainings(study),
         "stages": study.stages,
         "problems": study.problems,
     }
@@ -174,6 +196,41 @@ def _name_source(study: Study, run_id: str, work: object) -> str:
     return f"time: measured, run {run_id}{of_floor} (results in {study.results.name})"
 
 
+# ---------------------------------------------------------------- trainings
+
+
+def _describe_trainings(study: Study) -> dict[str, Any]:
+    """The table of trainings, and the curves of each as points of small pictures."""
+    every = trainings_table(study.trainings)
+    if every.empty:
+        return {"rows": [], "curves": []}
+    columns = SHOWN["trainings"]
+    curves = [
+        {"title": str(name), "lines": [_describe_curve(same, *one) for one in CURVES]}
+        for name, same in every.groupby("training", sort=False)
+    ]
+    return {
+        "headers": [column.header for column in columns],
+        "rows": formatted(for_people("trainings", every), columns),
+        "curves": curves,
+        "size": (CURVE_WIDTH, CURVE_HEIGHT),
+    }
+
+
+def _describe_curve(epochs: pd.DataFrame, name: str, column: str, unit: str) -> dict[str, str]:
+    """A curve from 0 to its highest value, in units of its picture; accuracy goes up to 1."""
+    values = [float(value) for value in epochs[column]]
+    top = 1.0 if unit == "%" else max(values) or 1.0
+    step = CURVE_WIDTH / max(len(values) - 1, 1)
+    points = [(step * n, CURVE_HEIGHT * (1 - value / top)) for n, value in enumerate(values)]
+    ends = [format_percent(v) if unit == "%" else f"{v:.3g}" for v in (values[0], values[-1])]
+    return {
+        "name": name,
+        "text": f"{ends[0]} → {ends[1]} in {len(values)} epochs",
+        "points": " ".join(f"{x:.1f},{y:.1f}" for x, y in points),
+    }
+
+
 # ---------------------------------------------------------------- machines
 
 
@@ -201,7 +258,7 @@ def describe_machine(study: Study, machine: Machine) -> dict[str, Any]:
 def _list_facts(machine: Machine) -> list[tuple[str, str]]:
     roofs, passport = machine.roofs, machine.passport
     clock = "" if roofs.clock_hz is None else si(roofs.clock_hz, "Hz")
-    facts = [("measured", roofs.measured_at), ("highest clock", clock)]
+    facts = [("note", machine.note), ("measured", roofs.measured_at), ("highest clock", clock)]
     if passport is None:
         return facts
     described, provenance = passport.description, passport.provenance

@@ -1,13 +1,14 @@
-"""Records of a count, of a PyTorch model or an ONNX file. Imports no torch."""
+"""Records of a count, of a PyTorch model or an ONNX file, and how to count. Imports no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from ridgeline.costs.work import Call, Part, Work, formula_text
-from ridgeline.records import Cost
+from ridgeline.records import MODES, PRECISIONS, Cost
+from ridgeline.settings import OPTIMIZERS, one_of
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -46,6 +47,7 @@ class ModuleCall:
     calls: int = 0
     input_shapes: Shapes = ()
     output_shapes: Shapes = ()
+    output_bytes: int = 0  # of all its calls in the forward pass
 
 
 def shapes_text(shapes: Iterable[tuple[int, ...]]) -> str:
@@ -108,3 +110,25 @@ def op_row(op: OpCost) -> dict[str, Any]:
         "is_recomputed": op.is_recomputed,
         "settings": op.settings,
     }
+
+
+# ---------------------------------------------------------------- how to count
+
+CAUSAL = ("full", "half")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How to count: everything but the model and its inputs."""
+
+    mode: str = "infer"
+    precision: str = "fp32"
+    optimizer: str = "sgd"
+    optimizer_options: Mapping[str, Any] = field(default_factory=dict)
+    causal: str = "full"
+
+    def __post_init__(self) -> None:
+        one_of("mode", self.mode, MODES)
+        one_of("precision", self.precision, PRECISIONS)
+        one_of("optimizer", self.optimizer, tuple(OPTIMIZERS))
+        one_of("causal", self.causal, CAUSAL)

@@ -1,12 +1,13 @@
-"""Matrix products, contractions of several operands, distances of vectors, recurrent layers."""
+"""Matrix products, contractions, distances, recurrent layers, convolutions, attention."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
-from ridgeline.costs.work import Each, MalformedError, Shape, Terms, Work, require
+from ridgeline.costs.elementwise import SOFTMAX
+from ridgeline.costs.work import Each, MalformedError, Operand, Shape, Terms, Work, require
 
 COMPLEX_MACS = 4  # real multiply-adds in one complex multiply-add
 REQUANTISE = 1  # the product's scale; zero points and bounds are work on integers
@@ -215,4 +216,147 @@ def recurrent_layer(
         transcendentals=steps * transcendentals * hidden,
         factor=2,
         terms=(("steps", steps), ("G·H", gate_rows), ("(I+H)", size + hidden)),
+    )
+
+
+# ---------------------------------------------------------------- convolutions
+# Padding counts as data.
+
+AXES = {1: ("L",), 2: ("H", "W"), 3: ("D", "H", "W")}
+
+
+def conv_terms(x: Shape, w: Shape, out: Shape, *, transposed: bool = False) -> Terms:
+    """The factors of a convolution's MACs; an operand without a batch has a batch of one.
+
+    Each output (or, transposed, each input) position meets the whole kernel, padding included.
+    """
+    space = len(w) - 2
+    require(space >= 0 and len(x) == len(out) and len(w) - len(x) in (0, 1),
+            "the ranks of a convolution differ")  # fmt: skip
+    names = AXES.get(space, tuple(f"X{i}" for i in range(space)))
+    positions, label = (x, "in") if transposed else (out, "out")
+    places = zip(names, positions[len(positions) - space :], strict=True)
+    # The weight is (Cout, Cin/g, …) or, transposed, (Cin, Cout/g, …).
+    outer, inner = ("Cin", "(Cout/g)") if transposed else ("Cout", "(Cin/g)")
+    return (
+        ("N", x[0] if len(x) == len(w) else 1),
+        (outer, w[0]),
+        *((f"{axis}{label}", size) for axis, size in places),
+        (inner, w[1]),
+        *((f"K{axis.lower()}", size) for axis, size in zip(names, w[2:], strict=True)),
+    )
+
+
+def deform_conv(x: Shape, w: Shape, out: Shape, *, is_masked: bool, bias: int) -> Work:
+    """A convolution on bilinear samples: 7 FLOPs for each sampled value, one more with a mask."""
+    samples = x[0] * x[1] * prod(out[2:]) * prod(w[2:])
+    return product(conv_terms(x, w, out), other_flops=(7 + is_masked) * samples + bias)
+
+
+def conv_gradient(
+    terms: Terms,
+    grad: Operand,
+    saved: Operand,
+    result: Operand,
+    *,
+    bias_bytes: int = 0,
+    is_complex: bool = False,
+) -> Work:
+    """One gradient of a convolution: reads the output's gradient and the other operand.
+
+    It repeats the forward's multiply-adds, whatever the groups; a bias's is a sum of the output's.
+    """
+    work = product(terms, bias=grad.numel * bool(bias_bytes), is_complex=is_complex)
+    return replace(
+        work,
+        read_bytes=grad.nbytes + saved.nbytes,
+        written_bytes=result.bytes_of(result.numel) + bias_bytes,
+    )
+
+
+# ---------------------------------------------------------------- attention
+# One convention for every backend: forward is two products, Q·Kᵀ and P·V; backward is four
+# (dV, dP, dQ, dK). A kernel that recomputes Q·Kᵀ in backward executes a fifth, which is not
+# model work. With grouped heads the products run once for each query head. Each score costs
+# one FLOP for the scale, one if a mask of numbers is added, two for dropout, and a softmax;
+# the scores themselves are never written. The log-sum-exp of each query is written only where
+# a backward needs it.
+
+ROTARY_FLOPS = 3  # x·cos ± y·sin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heads:
+    """The sizes of one attention."""
+
+    batch: int
+    heads: int  # of the queries
+    queries: int
+    keys: int  # with those of the past
+    dim: int  # of a query and a key
+    value_dim: int
+    past: int = 0
+    window: int | None = None  # how many keys a causal query sees at most
+
+    def count_pairs(self, *, causal: bool, convention: str) -> int:
+        """Query-key pairs of one head.
+
+        Causal: query i sees the past and keys 0…i after it; the convention "full" counts all.
+        With a window it sees the last of these alone, so many.
+        """
+        if not causal or convention == "full":
+            return self.queries * self.keys
+        most = self.keys if self.window is None else min(self.keys, self.window)
+        rising = max(min(self.queries, most - self.past), 0)  # each sees one key more
+        seen = rising * self.past + rising * (rising + 1) // 2
+        return seen + (self.queries - rising) * most
+
+
+def attend(sizes: Heads, pairs: int, *, more: int = 0, is_capped: bool = False) -> Work:
+    """The two products and the softmax; so many FLOPs a score more."""
+    terms = _terms(sizes, pairs, sizes.dim + sizes.value_dim)
+    scores = sizes.batch * sizes.heads * pairs
+    return Work(
+        macs=scores * (sizes.dim + sizes.value_dim),
+        other_flops=(SOFTMAX + 1 + more + 2 * is_capped) * scores,
+        transcendentals=(1 + is_capped) * scores,
+        factor=2,
+        terms=terms,
+    )
+
+
+def attend_backward(
+    sizes: Heads, pairs: int, needed: tuple[bool, bool, bool, bool], *, more: int = 0
+) -> Work:
+    """Only what is needed of q, k, v and mask: dV = Pᵀ·dO; dP = dO·Vᵀ where others need it."""
+    for_q, for_k, for_v, for_mask = needed
+    through = for_q or for_k or for_mask
+    dims = (for_v + through) * sizes.value_dim + (for_q + for_k) * sizes.dim
+    scores = sizes.batch * sizes.heads * pairs
+    return Work(
+        macs=dims * scores,
+        other_flops=((SOFTMAX + 1) * through + for_mask + more) * scores,
+        factor=2,
+        terms=_terms(sizes, pairs, dims, "(dims)"),
+    )
+
+
+def _terms(sizes: Heads, pairs: int, dims: int, name: str = "(Dqk+Dv)") -> Terms:
+    return (("B·H", sizes.batch * sizes.heads), ("pairs", pairs), (name, dims))
+
+
+def linear_attention(
+    *, tokens: int, heads: int, kv_heads: int, dim: int, value_dim: int, rule: str
+) -> Work:
+    """A state of Dk·Dv for each key head: k⊗v added, Sᵀ·k subtracted (delta), read by each q."""
+    is_delta, is_gated = "delta" in rule, "gated" in rule
+    state = dim * value_dim
+    per_token = (kv_heads * (1 + is_delta) + heads) * state
+    other = kv_heads * (is_gated * state + is_delta * 2 * value_dim) + heads * value_dim
+    return Work(
+        macs=tokens * per_token,
+        other_flops=tokens * other,
+        transcendentals=tokens * kv_heads * is_gated,
+        factor=2,
+        terms=(("tokens", tokens), ("Dk·Dv", state), ("uses", per_token // max(state, 1))),
     )
