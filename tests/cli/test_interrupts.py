@@ -124,6 +124,19 @@ def test_no_library_is_left_half_imported(tmp_path: Path) -> None:
     assert done.stderr == "ridgeline: interrupted\n"
 
 
+def test_one_inside_of_exec_ends_with_130_also_under_python_m(tmp_path: Path) -> None:
+    # given a command that is interrupted while dataclasses are made, which takes exec()
+    (tmp_path / "pressed.py").write_text(
+        "import signal\nfrom ridgeline.cli import app, main\n"
+        "app.run = lambda argv: exec('signal.raise_signal(signal.SIGINT)')\nmain()\n"
+    )
+    command = [sys.executable, "-m", "pressed"]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, preexec_fn=allow_interrupts
+    )
+    assert (done.returncode, done.stderr) == (130, "ridgeline: interrupted\n")
+
+
 def test_when_all_is_done_it_is_too_late(tmp_path: Path) -> None:
     done = program(DONE, folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")

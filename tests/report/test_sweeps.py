@@ -14,6 +14,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.pipeline.outputs import read_chosen
 from ridgeline.report.compare import compare_values
 from ridgeline.report.figures import write_figures
+from ridgeline.report.figures.times import draw_sweep
 from ridgeline.report.markdown import report_text
 from ridgeline.report.study import Study, read_study
 from ridgeline.report.sweeps import NOT_RUN, SweepResults, read_sweeps
@@ -172,3 +173,19 @@ def test_a_figure_for_each_sweep(tmp_path: Path) -> None:
 
     assert figure.path.name == "sweep_study.svg"
     assert figure.caption == "3 of 6 cases have a result."
+
+
+@pytest.mark.parametrize(("batch_size", "scale"), [(1024, "linear"), (2048, "log")])
+def test_a_curve_that_would_lie_on_the_axis_makes_it_logarithmic(
+    batch_size: int, scale: str, tmp_path: Path
+) -> None:
+    # given a curve whose highest time is 16 or 32 times that of another one
+    rows: list[Row] = [
+        (16, "tf32", H200, "done"), (32, "tf32", H200, "done"),
+        (16, "amp", H200, "done"), (batch_size, "amp", H200, "done"),
+    ]  # fmt: skip
+
+    drawing = draw_sweep(only(make_sweep(tmp_path, rows)))
+
+    assert drawing is not None
+    assert drawing.axes.get_yscale() == scale

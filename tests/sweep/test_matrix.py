@@ -53,6 +53,13 @@ def test_a_matrix_and_its_stages() -> None:
     )
 
 
+def test_numbers_with_colons_are_no_numbers_in_base_60() -> None:
+    matrix = read("models: a\nbatch_size: 1:3\nslurm: {time: 05:30}")
+
+    assert matrix.stages[0].values["batch_size"] == (1, 2, 3)
+    assert matrix.slurm.time == "05:30"
+
+
 def test_exclude_takes_what_has_all_its_values() -> None:
     quick = read(STUDY).stages[0]
 

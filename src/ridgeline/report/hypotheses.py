@@ -20,7 +20,16 @@ from typing import Any
 from ridgeline.errors import RidgelineError
 from ridgeline.report.configurations import NETWORK, Case, largest, series
 from ridgeline.report.study import Study
-from ridgeline.report.text import counted, group_by, listed, number, some, three_digits, times
+from ridgeline.report.text import (
+    counted,
+    group_by,
+    listed,
+    number,
+    some,
+    tell_apart,
+    three_digits,
+    times,
+)
 from ridgeline.units import format_percent, format_ratio, si
 
 OUTCOMES = HELD, PARTLY, FAILED, OPEN = (
@@ -105,10 +114,11 @@ def test_larger_batches(cases: Sequence[Case]) -> Iterator[Test]:
         evidence = (
             f"{first.family} on {first.env}, batches {sizes}: {three_digits(first.samples_per_s)}"
             f" to {three_digits(last.samples_per_s)} samples/s, per doubling"
-            f" {listed(map(times, gains))}"
+            f" {listed(times(gain, GAIN) for gain in gains)}"
         )
         if last.efficiency:
-            evidence += f", efficiency {format_percent(last.efficiency)} at the end"
+            share = tell_apart(100 * last.efficiency, 100 * NEAR_ROOF, form="{:.1f}".format)
+            evidence += f", efficiency {share} % at the end"
         yield Test(is_met, group, evidence)
 
 
@@ -125,7 +135,9 @@ def test_backward_twice(cases: Sequence[Case]) -> Iterator[Test]:
         forward, backward = number(case.run.get("forward_s")), number(case.run.get("backward_s"))
         if case.mode == "train" and forward and backward:
             ratio = backward / forward
-            evidence = f"{case.title} on {case.env}: {format_ratio(ratio)}"
+            evidence = (
+                f"{case.title} on {case.env}: {tell_apart(ratio, low, high, form=format_ratio)}"
+            )
             yield Test(low <= ratio <= high, [case], evidence)
 
 
@@ -143,7 +155,7 @@ def test_time_follows_flops(cases: Sequence[Case]) -> Iterator[Test]:
             evidence = (
                 f"on {slow.env}, rates reach from {si(rate(slow), 'FLOP/s')} ({slow.title}) to"
                 f" {si(rate(fast), 'FLOP/s')} ({fast.title}),"
-                f" {times(rate(fast) / rate(slow))} apart"
+                f" {times(rate(fast) / rate(slow), SAME_RATE)} apart"
             )
             yield Test(rate(fast) <= SAME_RATE * rate(slow), group, evidence)
 

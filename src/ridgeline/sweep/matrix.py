@@ -40,6 +40,7 @@ TOP_KEYS = ("name", "stages", "slurm")
 ONE_STAGE = "full"  # the name of the only stage of a matrix that has none
 LARGEST_MATRIX = 1_000_000  # cases: more is a slip
 _RANGE = re.compile(r"(\d+):(\d+)(?::([1-9]\d*))?")
+_WITH_COLONS = re.compile(r"\d+(:\d+)+")  # a range or a time: YAML 1.1 reads base 60
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|)")
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}")
@@ -187,7 +188,8 @@ class _Reader:
         if isinstance(node, yaml.SequenceNode):
             return [self.build(one, path, loader) for one in node.value]
         if not isinstance(node, yaml.MappingNode):
-            return loader.construct_object(node)
+            is_plain = node.style is None and _WITH_COLONS.fullmatch(node.value)
+            return node.value if is_plain else loader.construct_object(node)
         mapping: dict[str, Any] = {}
         for key_node, value_node in node.value:
             key = str(loader.construct_object(key_node))
@@ -384,9 +386,6 @@ def _read_share(raw: Any) -> float:
 def _read_slurm_value(key: str, kind: Any, raw: Any) -> Any:
     if key == "setup":
         return tuple(str(one) for one in (raw if isinstance(raw, list) else str(raw).splitlines()))
-    if key == "time" and type(raw) is int and raw >= 600:
-        # YAML 1.1 reads 02:00:00 as a number in base 60; a smaller one is minutes
-        return f"{raw // 3600:02}:{raw % 3600 // 60:02}:{raw % 60:02}"
     if kind is str and isinstance(raw, (str, int)) and not isinstance(raw, bool):
         return str(raw)
     if type(raw) is not kind or (kind is int and raw < 0):

@@ -316,9 +316,20 @@ def _draw_chart(axes: Axes, chart: Chart, name: str, looks: dict[str, Look]) -> 
     _scale_places(axes, places)
     what, unit = QUANTITIES[name]
     axes.set_ylabel(what if unit == "s" else f"{what} ({unit})", fontsize=SMALL_PT + 0.5)
+    if _is_wide(chart, name):
+        axes.set_yscale("log")
+        dense_ticks(axes.yaxis)
+    else:
+        axes.set_ylim(bottom=0)
     number_ticks(axes.yaxis, "s" if unit == "s" else "")
-    axes.set_ylim(bottom=0)
     axes.grid(visible=True, which="major")
+
+
+def _is_wide(chart: Chart, name: str) -> bool:
+    """Whether a curve would lie on the axis, so low are its values beside those of another."""
+    curves = ([case.values.get(name) or 0.0 for _, case in curve.cases] for curve in chart.curves)
+    highest = [top for values in curves if (top := max(values))]
+    return bool(highest) and max(highest) > WIDE * min(highest)
 
 
 def _draw_curve(axes: Axes, curve: Curve, name: str, colour: str, line: str) -> None:
