@@ -184,9 +184,7 @@ def _dropout(point: OperatorPoint, args: list[Any], _: Any) -> Callable[[], obje
     return lambda: functional.dropout(args[0], args[1], True)
 
 
-SPECIAL: Mapping[
-    str, Callable[[OperatorPoint, list[Any], dict[str, Any]], Callable[[], object]]
-] = {
+SPECIAL: Mapping[str, Callable[[OperatorPoint, list[Any], dict[str, Any]], Callable[[], object]]] = {
     "ridgeline::sdpa": _attend,
     "ridgeline::sdpa_backward": _attend_backward,
     "aten::native_batch_norm": _batch_norm,
