@@ -8,9 +8,16 @@ from math import ceil, exp, log
 from typing import TYPE_CHECKING
 
 from ridgeline.count.result import ancestors
+from ridgeline.predict.allocator import count_faults
 from ridgeline.predict.calibration import Calibration, curve_name
-from ridgeline.predict.curves import Curve, Features, fit_curve
-from ridgeline.predict.operators import OperatorPoint, Use, features_of, points_of
+from ridgeline.predict.curves import Curve
+from ridgeline.predict.operators import (
+    OperatorPoint,
+    Use,
+    features_of,
+    plain_features,
+    points_of,
+)
 from ridgeline.predict.timeline import (
     Operation,
     Schedule,
@@ -31,7 +38,6 @@ MEASURED_SPREAD, BORROWED_SPREAD, UNKNOWN_SPREAD = 0.03, 0.3, 0.5  # expected |l
 SHARED_SPREAD = 0.5  # of the operators' spreads: some of their errors cancel in a step
 FIRST_STEP_ERROR = 0.1  # before any step was compared
 MOST_PAST = 30
-MOST_ALIKE = 200
 HOST_BOUND = 0.6  # a step whose kernels take a smaller share waits for the host
 GRAPH_MODES = ("reduce-overhead", "max-autotune")
 ALLOCATION_BYTES = 512  # PyTorch's allocator on a GPU rounds up to it
@@ -173,23 +179,12 @@ def _estimate_unknown(
     points: Sequence[OperatorPoint], calibration: Calibration
 ) -> dict[str, _Estimated]:
     """By all operators of the same kind, by their bytes and FLOPs; else by the limits alone."""
-    alike = [one for one in calibration.points if one.point.kind == points[0].kind]
-    alike = alike or [one for one in calibration.points if one.point.kind == "pointwise"]
-    limits = calibration.limits(points[0].precision)
-    curve = fit_curve(
-        [_plain_features(one.point) for one in alike[:MOST_ALIKE]],
-        [calibration.time_s(one) for one in alike[:MOST_ALIKE]], limits,
-    )  # fmt: skip
-    estimates = curve.estimate_many([_plain_features(point) for point in points])
+    curve = calibration.curve_of_kind(points[0].kind, points[0].precision)
+    estimates = curve.estimate_many([plain_features(point) for point in points])
     return {
         point.key: _Estimated(one.time_s, EXTRAPOLATED, max(one.spread, UNKNOWN_SPREAD))
         for point, one in zip(points, estimates, strict=True)
     }
-
-
-def _plain_features(point: OperatorPoint) -> Features:
-    dims = (max(point.moved_bytes, 1.0), max(point.flops, 1.0))
-    return Features(flops=point.flops, moved_bytes=point.moved_bytes, dims=dims)
 
 
 # ---------------------------------------------------------------- the step
@@ -207,6 +202,8 @@ def predict_step(
     uses = points_of(count) if uses is None else uses
     estimates = estimate_uses(uses, calibration)
     schedule = schedule_uses(uses, calibration, estimates, compile_mode)
+    if calibration.host.page_fault_s:
+        schedule = schedule.delayed(count_faults(count) * calibration.host.page_fault_s)
     operators = tuple(_operator_times(uses, estimates))
     past = summarise_past(calibration)
     low, high = _interval(schedule.time_s, operators, calibration)
