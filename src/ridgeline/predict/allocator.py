@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from ridgeline.count.result import CountResult
 
 PAGE = 4096
-FIRST_THRESHOLD, LAST_THRESHOLD = 128 << 10, 32 << 20
+FIRST_THRESHOLD, LAST_THRESHOLD = 16 << 20, 32 << 20  # after importing torch and building
 OVERHEAD = 72  # of a block of 64-byte alignment
 STEPS = 3  # until the threshold stays
-TRAIN_SHARE = 0.3  # of training's faults: what autograd leaves in between keeps the heap's end
+TRAIN_SHARE = 0.4  # of training's faults: what autograd leaves in between keeps the heap's end
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
 
@@ -33,7 +33,7 @@ class Heap:
     def __init__(self) -> None:
         self.faults = 0
         self._threshold = FIRST_THRESHOLD
-        self._trim = FIRST_THRESHOLD
+        self._trim = 2 * FIRST_THRESHOLD
         self._end = self._resident = 0
         self._free: dict[int, int] = {}  # bytes by address
         self._ends: dict[int, int] = {}  # address of a free block by its end
@@ -92,7 +92,8 @@ class Heap:
 
 def count_faults(count: CountResult) -> float:
     """Pages that one step of many has to be given, with glibc."""
-    made = {t.storage for op in count.op_costs for t in op.call.outputs}
+    calls: list[Any] = [op.call for op in count.op_costs]
+    made = {t.storage for call in calls for t in call.outputs}
     ended = {number for number, nbytes in count.storage_changes if nbytes < 0}
     passing = made | ended
     heap, copies = Heap(), dict(_copies(count))

@@ -21,7 +21,7 @@ from datetime import datetime
 from functools import cache
 from heapq import heapify, heappop, heappush
 from importlib.resources import files
-from math import inf, log
+from math import inf
 from mmap import mmap
 from statistics import median
 from time import perf_counter
@@ -41,6 +41,7 @@ from ridgeline.predict.calibration import (
     Calibration,
     CalibrationPoint,
     HostCosts,
+    PastPrediction,
     Peak,
     curve_name,
 )
@@ -51,7 +52,12 @@ from ridgeline.predict.operators import (
     optimizer_point,
     points_of,
 )
-from ridgeline.predict.predict import schedule_uses
+from ridgeline.predict.predict import (
+    estimate_uses,
+    expect_error,
+    operator_times,
+    schedule_uses,
+)
 from ridgeline.predict.replay import Normal, Replay, make_replay
 from ridgeline.records import WorkloadSpec
 from ridgeline.settings import Settings
@@ -476,7 +482,7 @@ def _backend(device: str) -> Backend:
 
 def find_versions(device: str) -> dict[str, str]:
     """What changes times when it is updated."""
-    versions = {"torch": torch.__version__}
+    versions = {"torch": str(torch.__version__)}
     if device.startswith("cuda"):
         versions["cuda"] = str(torch.version.cuda)
         versions["cudnn"] = str(torch.backends.cudnn.version())
@@ -601,15 +607,21 @@ def measure_host_steps(known: Calibration, device: torch.device) -> Calibration:
 
 def measure_whole_steps(known: Calibration, device: torch.device, budget_s: float) -> Calibration:
     """With the errors of predicted steps of a few networks."""
-    start_s, errors = perf_counter(), []
+    start_s, steps = perf_counter(), []
     for case in WHOLE_STEPS:
         if perf_counter() - start_s > budget_s:
             break
-        predicted = _schedule_of(_uses_of(case), known)
+        uses = _uses_of(case)
+        estimates = estimate_uses(uses, known)
+        schedule = schedule_uses(uses, known, estimates)
+        error = expect_error(tuple(operator_times(uses, estimates)), schedule)
         step_s = time_step(case, device)
         if step_s is not None:
-            errors.append(log(step_s / predicted))
-    return replace(known, step_errors=tuple(errors) or known.step_errors)
+            steps.append(PastPrediction(
+                model=f"{case[0]}, batch {case[1]}, {case[2]}", predicted_s=schedule.time_s,
+                measured_s=step_s, expected_error=error,
+            ))  # fmt: skip
+    return replace(known, steps=tuple(steps) or known.steps)
 
 
 def _uses_of(case: StepCase) -> list[Use]:
@@ -637,7 +649,9 @@ def time_step(case: StepCase, device: torch.device) -> float | None:
     )
     settings = Settings(backend=device.type, device=device.index or 0)
     stepper = build_stepper(resolve(spec), spec, settings)
-    clean, rough, begun_s = [], [], perf_counter()
+    clean: list[float] = []
+    rough: list[float] = []
+    begun_s = perf_counter()
     for number in range(4 * STEP_SAMPLES):
         preempted, start_s = count_preemptions(), perf_counter()
         stepper.step(NoMarks())

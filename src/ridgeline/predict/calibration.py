@@ -17,6 +17,7 @@ from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.predict.curves import Curve, Limits, fit_curve
+from ridgeline.predict.intervals import SeenError
 from ridgeline.predict.operators import OperatorPoint, features_of, plain_features
 from ridgeline.serialize import INLINE, Name, NotNegative, Positive, from_dict, to_dict
 from ridgeline.store import whole_file, writing
@@ -78,13 +79,22 @@ class Peak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastPrediction:
-    """A prediction and what was measured later, on this machine."""
+    """A prediction and what was measured, on this machine."""
 
-    run_id: str
+    run_id: str = ""  # of a stored run; empty: a step of the calibration
     model: str
     predicted_s: Positive
     measured_s: Positive
+    expected_error: float  # expected |log error| of the prediction
     is_inside: bool = False
+
+    @property
+    def seen(self) -> SeenError:
+        return SeenError(
+            predicted_s=self.predicted_s,
+            measured_s=self.measured_s,
+            expected_error=self.expected_error,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +120,7 @@ class Calibration:
     points: tuple[CalibrationPoint, ...] = ()
     curves: Mapping[str, Any] = field(default_factory=dict)  # fits by "group|precision"
     operator_errors: tuple[float, ...] = ()  # log(measured/estimated), each without its own point
-    step_errors: tuple[float, ...] = ()  # log(measured/predicted) of whole steps, at calibration
+    steps: tuple[PastPrediction, ...] = ()  # of a few networks, at the calibration
     warm_share: float = 0.5  # of a call's gain from warm caches that a step sees
     past: tuple[PastPrediction, ...] = ()
     source: str = "measured"  # "imported", or "profile"
@@ -153,7 +163,8 @@ class Calibration:
 
     def fit_curves(self) -> Calibration:
         """With a fit for each group; the errors that show without a point are kept."""
-        curves, errors = {}, []
+        curves: dict[str, Any] = {}
+        errors: list[float] = []
         for name, points in self.groups.items():
             curve = self._fit(points)
             curves[name] = {k: v for k, v in curve.to_plain().items() if k != "points"}
