@@ -60,7 +60,7 @@ NETWORKS = _names("""
     efficientnet_v2_m regnet_x_400mf regnet_x_800mf regnet_x_1_6gf regnet_x_3_2gf regnet_y_400mf
     regnet_y_1_6gf regnet_y_8gf convnext_small convnext_base swin_s swin_b swin_v2_t vit_b_32
     vit_l_16 mvit_v2_s deeplabv3_mobilenet_v3_large fcn_resnet50 lraspp_mobilenet_v3_large
-    ssd300_vgg16 ssdlite320_mobilenet_v3_large fcos_resnet50_fpn r3d_18 s3d resnet18_cifar
+    ssd300_vgg16 ssdlite320_mobilenet_v3_large r3d_18 s3d resnet18_cifar
     vgg11_cifar lstm timm:vit_tiny_patch16_224 timm:vit_small_patch16_224
     timm:vit_base_patch16_224 timm:vit_small_patch32_224 timm:vit_large_patch16_224
     timm:vit_base_patch16_384 timm:deit_tiny_patch16_224 timm:deit3_base_patch16_224

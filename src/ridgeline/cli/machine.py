@@ -385,7 +385,7 @@ def print_calibration(calibration: Calibration, *, as_json: bool) -> None:
         rows.append([group, precision, str(len(points)), error])
     header = ["operators", "precision", "measured", "median error of one left out"]
     print_grid(Grid(header=header, rows=rows, text_columns=2))
-    errors = [abs(one) for one in calibration.step_errors]
+    errors = [abs(one.predicted_s / one.measured_s - 1) for one in calibration.steps]
     if errors:
         mean = format_percent(sum(errors) / len(errors))
         print(f"\n{len(errors)} whole steps: off by {mean} on average")

@@ -267,6 +267,7 @@ def _result(name: str, batch_size: int, run: _Run, settings: Settings) -> CountR
         input_storages=traced.input_storages,
         output_storages=traced.output_storages,
         storage_bytes=traced.storage_bytes,
+        storage_changes=traced.storage_changes,
     )
 
 

@@ -31,6 +31,7 @@ class Storages:
         self.peak_bytes = 0
         self.peak_row: int | None = None
         self.sizes: dict[int, int] = {}  # bytes by number
+        self.changes: list[tuple[int, int]] = []  # number and bytes, negative where one ends
         self._known: dict[int, _Storage] = {}  # by address
 
     def reset_peak(self) -> None:
@@ -43,6 +44,7 @@ class Storages:
             if not storage.is_live:
                 storage.is_live = True
                 self.live_bytes += storage.nbytes
+                self.changes.append((storage.number, storage.nbytes))
         if self.live_bytes > self.peak_bytes:
             self.peak_bytes, self.peak_row = self.live_bytes, row
 
@@ -73,6 +75,7 @@ class Storages:
         ended = self._known.pop(key)
         if ended.is_live:
             self.live_bytes -= ended.nbytes
+            self.changes.append((ended.number, -ended.nbytes))
 
 
 def distinct_bytes(tensors: Iterable[Tensor]) -> int:

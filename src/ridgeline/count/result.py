@@ -52,6 +52,7 @@ class CountResult:
     input_storages: frozenset[int] = frozenset()  # of what the model was given
     output_storages: frozenset[int] = frozenset()  # of what it returned
     storage_bytes: Mapping[int, int] = field(default_factory=dict)
+    storage_changes: tuple[tuple[int, int], ...] = ()  # in time: bytes, negative where one ends
 
     @cached_property
     def total(self) -> Total:

@@ -55,6 +55,7 @@ class Traced:
     tracer: Tracer
     memory: Memory
     storage_bytes: dict[int, int]
+    storage_changes: tuple[tuple[int, int], ...]
     input_storages: frozenset[int]
     output_storages: frozenset[int]
 
@@ -112,6 +113,7 @@ class _Runner:
             phases=self.phases,
             tracer=self.tracer,
             storage_bytes=memory.sizes,
+            storage_changes=tuple(self.tracer.memory.changes),
             input_storages=input_storages,
             output_storages=returned,
             memory=Memory(

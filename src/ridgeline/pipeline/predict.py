@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -19,6 +19,7 @@ from ridgeline.pipeline.cases import Selection
 from ridgeline.pipeline.count_models import CountOptions, ModuleWork, count_one
 from ridgeline.pipeline.machine import check_passport_name, passport_name
 from ridgeline.predict.calibration import Calibration, Calibrations, PastPrediction
+from ridgeline.predict.intervals import Widening, find_widening
 from ridgeline.predict.predict import (
     Prediction,
     is_inside,
@@ -92,7 +93,7 @@ def calibrate_machine(
     )
     measured = Measured()
     known = replace(fresh, points=before.points, host=before.host, past=before.past,
-                    step_errors=before.step_errors, warm_share=before.warm_share)  # fmt: skip
+                    steps=before.steps, warm_share=before.warm_share)  # fmt: skip
     was_interrupted = False
     try:
         known = calibrate(plan, known, measured, on_progress)
@@ -180,8 +181,10 @@ def predict_models(
 ) -> None:
     """Count each model at each batch size, and predict its step on each machine."""
     calibrations = [read_machine(name, results) for name in request.machines or (None,)]
-    for calibration in calibrations:
-        outcome.notes += describe_changes(calibration)
+    changes = [find_changes(calibration) for calibration in calibrations]
+    outcome.notes += [reason for one in changes for reason in one.reasons]
+    if not request.machines:
+        calibrations = [remember_runs(results, one, on_progress) for one in calibrations]
     for model in request.count.models:
         for batch_size in request.count.batch_sizes or (1,):
             on_progress(f"{model}, batch {batch_size}")
@@ -197,6 +200,7 @@ def predict_models(
                         calibration,
                         compile_mode=request.compile_mode,
                         with_layers=request.layers,
+                        widening=changes[number].factor,
                     )
                     outcome.predictions.append(found)
                     if not is_onnx(model):
@@ -249,20 +253,14 @@ def own_names(description: Description) -> list[str]:
     return list(dict.fromkeys(passport_name(name, description, d) for d in (*devices, "cpu")))
 
 
-def describe_changes(calibration: Calibration) -> Iterator[str]:
-    """What has changed since this machine was calibrated."""
-    if calibration.source != "measured" or not is_here(calibration):
-        return
-    with suppress(ImportError, RidgelineError):
-        from ridgeline.predict.calibrate import find_versions
+def find_changes(calibration: Calibration) -> Widening:
+    """What has changed since this machine was calibrated, and by how much intervals grow."""
+    if calibration.source == "measured" and is_here(calibration):
+        with suppress(ImportError, RidgelineError):
+            from ridgeline.predict.calibrate import find_versions
 
-        now = find_versions(calibration.device)
-        for what, version in calibration.versions.items():
-            if what in now and now[what] != version:
-                yield (
-                    f"{calibration.machine} was calibrated with {what} {version}, this is "
-                    f"{now[what]}: calibrate again (ridgeline machine calibrate)"
-                )
+            return find_widening(calibration.versions, find_versions(calibration.device))
+    return Widening()
 
 
 def is_here(calibration: Calibration) -> bool:
@@ -378,15 +376,29 @@ def _now() -> str:
 # ---------------------------------------------------------------- what was measured later
 
 
-def remember_runs(results: ResultsFolder, calibration: Calibration) -> Calibration:
-    """With the errors of predictions of stored runs that this device made since its calibration."""
+def remember_runs(
+    results: Path, calibration: Calibration, on_progress: Callable[[str], None]
+) -> Calibration:
+    """With the errors of predictions of the newest runs that this device made; they are stored."""
     known = {one.run_id for one in calibration.past}
-    found = list(calibration.past)
-    for run in results.index().runs:
-        if run.run_id not in known and _is_plain(run, calibration):
-            with suppress(RidgelineError):
-                found.append(_judge(run, calibration))
-    return replace(calibration, past=tuple(found))
+    runs = [
+        run
+        for run in ResultsFolder(results).index().runs
+        if run.run_id not in known and _is_plain(run, calibration)
+    ]
+    found = []
+    for run in runs[-MOST_JUDGED:]:
+        on_progress(f"earlier run of {run.request.model}")
+        with suppress(RidgelineError):
+            found.append(_judge(run, calibration))
+    if not found:
+        return calibration
+    remembered = replace(calibration, past=(*calibration.past, *found))
+    Calibrations(results).write(remembered)
+    return remembered
+
+
+MOST_JUDGED = 10  # runs at a time: each is counted
 
 
 def _is_plain(run: MeasuredRun, calibration: Calibration) -> bool:
@@ -407,5 +419,6 @@ def _judge(run: MeasuredRun, calibration: Calibration) -> PastPrediction:
     measured_s = run.result.step_time_s.median
     return PastPrediction(
         run_id=run.run_id, model=request.model, predicted_s=prediction.time_s,
-        measured_s=measured_s, is_inside=is_inside(prediction, measured_s),
+        measured_s=measured_s, expected_error=prediction.expected_error,
+        is_inside=is_inside(prediction, measured_s),
     )  # fmt: skip

@@ -21,7 +21,8 @@ from datetime import datetime
 from functools import cache
 from heapq import heapify, heappop, heappush
 from importlib.resources import files
-from math import inf, log
+from math import inf
+from mmap import mmap
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -35,10 +36,12 @@ from ridgeline.machine.describe import Description
 from ridgeline.measure.backends import Backend, choose_backend
 from ridgeline.measure.measure_workload import build_stepper
 from ridgeline.measure.timing import NoMarks
+from ridgeline.predict.allocator import keep_memory
 from ridgeline.predict.calibration import (
     Calibration,
     CalibrationPoint,
     HostCosts,
+    PastPrediction,
     Peak,
     curve_name,
 )
@@ -49,7 +52,12 @@ from ridgeline.predict.operators import (
     optimizer_point,
     points_of,
 )
-from ridgeline.predict.predict import schedule_uses
+from ridgeline.predict.predict import (
+    estimate_uses,
+    expect_error,
+    operator_times,
+    schedule_uses,
+)
 from ridgeline.predict.replay import Normal, Replay, make_replay
 from ridgeline.records import WorkloadSpec
 from ridgeline.settings import Settings
@@ -427,8 +435,9 @@ def add_peaks(calibration: Calibration) -> Calibration:
 # Steps of networks beside their operators: small ones show what the host adds, large ones how well
 # a sum does. (model, batch, mode, input size, tokens)
 HOST_STEPS = (
-    ("mobilenet_v2", 1, "infer", (32,), None), ("bert", 1, "infer", None, 8),
-    ("mobilenet_v2", 2, "train", (32,), None), ("bert", 1, "train", None, 8),
+    ("mobilenet_v2", 1, "infer", (32,), None), ("efficientnet_b0", 1, "infer", (32,), None),
+    ("resnet18", 1, "infer", (32,), None), ("mobilenet_v2", 2, "train", (32,), None),
+    ("resnet18", 2, "train", (32,), None),
 )  # fmt: skip
 WHOLE_STEPS = (
     ("resnet18", 1, "infer", None, None), ("mobilenet_v2", 8, "infer", None, None),
@@ -473,7 +482,7 @@ def _backend(device: str) -> Backend:
 
 def find_versions(device: str) -> dict[str, str]:
     """What changes times when it is updated."""
-    versions = {"torch": torch.__version__}
+    versions = {"torch": str(torch.__version__)}
     if device.startswith("cuda"):
         versions["cuda"] = str(torch.version.cuda)
         versions["cudnn"] = str(torch.backends.cudnn.version())
@@ -496,6 +505,8 @@ def calibrate(
     """Measure points, host costs and whole steps; `measured` has the points at any moment."""
     device, start_s = torch.device(plan.device), perf_counter()
     order = choose_order(corpus_points(plan), known.times_s)
+    if device.type == "cpu" and keep_memory():
+        known = replace(known, host=replace(known.host, page_fault_s=measure_page_fault()))
     points_s = plan.budget_s * (1.0 if plan.groups else POINTS_SHARE)
     measure_points(order, device, points_s, measured, on_progress)
     known = add_peaks(known.with_points(measured.points))
@@ -514,8 +525,10 @@ def measure_more(
     calibration: Calibration, order: Sequence[OperatorPoint], budget_s: float
 ) -> Calibration:
     """With the points that a time allows; curves stay as they are fitted."""
-    measured = Measured()
-    measure_points(order, torch.device(calibration.device), budget_s, measured)
+    measured, device = Measured(), torch.device(calibration.device)
+    if device.type == "cpu":
+        keep_memory()
+    measure_points(order, device, budget_s, measured)
     return calibration.with_points(measured.points)
 
 
@@ -535,6 +548,27 @@ def measure_host(known: Calibration, device: torch.device) -> HostCosts:
     return replace(known.host, by_operator_s=costs, gap_s=GAP_S, graph_kernel_s=GAP_S)
 
 
+def measure_page_fault() -> float:
+    """Seconds that a page costs when a result is written into it for the first time."""
+    elements, samples = FAULT_BYTES // 4, []
+    for _ in range(5):
+        start_s = perf_counter()
+        with mmap(-1, FAULT_BYTES) as memory:
+            fresh = torch.frombuffer(memory, dtype=torch.float32, count=elements)
+            begin_s = perf_counter()
+            fresh.fill_(1.0)
+            first_s = perf_counter() - begin_s
+            begin_s = perf_counter()
+            fresh.fill_(1.0)
+            again_s = perf_counter() - begin_s
+            begin_s = perf_counter()
+            del fresh
+        mapping_s = perf_counter() - begin_s + begin_s - start_s - first_s - again_s
+        samples.append(first_s - again_s + mapping_s)
+    return max(0.0, min(samples)) / (FAULT_BYTES // 4096)
+
+
+FAULT_BYTES = 64 << 20
 GAP_S = 1e-6  # between two kernels of a queue
 HOST_CALLS = 50  # fewer than a queue holds
 
@@ -573,15 +607,21 @@ def measure_host_steps(known: Calibration, device: torch.device) -> Calibration:
 
 def measure_whole_steps(known: Calibration, device: torch.device, budget_s: float) -> Calibration:
     """With the errors of predicted steps of a few networks."""
-    start_s, errors = perf_counter(), []
+    start_s, steps = perf_counter(), []
     for case in WHOLE_STEPS:
         if perf_counter() - start_s > budget_s:
             break
-        predicted = _schedule_of(_uses_of(case), known)
+        uses = _uses_of(case)
+        estimates = estimate_uses(uses, known)
+        schedule = schedule_uses(uses, known, estimates)
+        error = expect_error(tuple(operator_times(uses, estimates)), schedule)
         step_s = time_step(case, device)
         if step_s is not None:
-            errors.append(log(step_s / predicted))
-    return replace(known, step_errors=tuple(errors) or known.step_errors)
+            steps.append(PastPrediction(
+                model=f"{case[0]}, batch {case[1]}, {case[2]}", predicted_s=schedule.time_s,
+                measured_s=step_s, expected_error=error,
+            ))  # fmt: skip
+    return replace(known, steps=tuple(steps) or known.steps)
 
 
 def _uses_of(case: StepCase) -> list[Use]:
@@ -609,7 +649,9 @@ def time_step(case: StepCase, device: torch.device) -> float | None:
     )
     settings = Settings(backend=device.type, device=device.index or 0)
     stepper = build_stepper(resolve(spec), spec, settings)
-    clean, rough, begun_s = [], [], perf_counter()
+    clean: list[float] = []
+    rough: list[float] = []
+    begun_s = perf_counter()
     for number in range(4 * STEP_SAMPLES):
         preempted, start_s = count_preemptions(), perf_counter()
         stepper.step(NoMarks())

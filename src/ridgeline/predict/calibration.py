@@ -17,7 +17,8 @@ from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.predict.curves import Curve, Limits, fit_curve
-from ridgeline.predict.operators import OperatorPoint, features_of
+from ridgeline.predict.intervals import SeenError
+from ridgeline.predict.operators import OperatorPoint, features_of, plain_features
 from ridgeline.serialize import INLINE, Name, NotNegative, Positive, from_dict, to_dict
 from ridgeline.store import whole_file, writing
 
@@ -26,6 +27,7 @@ from ridgeline.store import whole_file, writing
 CALIBRATION_VERSION = 1
 SUFFIX = ".calibration.json.gz"
 LARGEST_FILE = 200 << 20  # uncompressed: more is no calibration
+MOST_ALIKE = 60
 FEW = 4  # points of a group, below which leaving one out says nothing
 FLOPS_PER_S, BYTES_PER_S = 1e12, 1e11  # of a device of which nothing is known
 
@@ -59,6 +61,7 @@ class HostCosts:
     train_per_operator_s: NotNegative = 0.0  # and autograd, for each operator of training
     gap_s: NotNegative = 0.0  # between two kernels, where the host is ahead
     graph_kernel_s: NotNegative = 0.0  # of one kernel in a CUDA graph
+    page_fault_s: NotNegative = 0.0  # CPU with glibc: of a page that the system hands out anew
 
     def beside_s(self, mode: str) -> float:
         """What an operator costs beside its own call."""
@@ -76,13 +79,22 @@ class Peak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastPrediction:
-    """A prediction and what was measured later, on this machine."""
+    """A prediction and what was measured, on this machine."""
 
-    run_id: str
+    run_id: str = ""  # of a stored run; empty: a step of the calibration
     model: str
     predicted_s: Positive
     measured_s: Positive
+    expected_error: float  # expected |log error| of the prediction
     is_inside: bool = False
+
+    @property
+    def seen(self) -> SeenError:
+        return SeenError(
+            predicted_s=self.predicted_s,
+            measured_s=self.measured_s,
+            expected_error=self.expected_error,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +120,7 @@ class Calibration:
     points: tuple[CalibrationPoint, ...] = ()
     curves: Mapping[str, Any] = field(default_factory=dict)  # fits by "group|precision"
     operator_errors: tuple[float, ...] = ()  # log(measured/estimated), each without its own point
-    step_errors: tuple[float, ...] = ()  # log(measured/predicted) of whole steps, at calibration
+    steps: tuple[PastPrediction, ...] = ()  # of a few networks, at the calibration
     warm_share: float = 0.5  # of a call's gain from warm caches that a step sees
     past: tuple[PastPrediction, ...] = ()
     source: str = "measured"  # "imported", or "profile"
@@ -151,20 +163,46 @@ class Calibration:
 
     def fit_curves(self) -> Calibration:
         """With a fit for each group; the errors that show without a point are kept."""
-        curves, errors = {}, []
+        curves: dict[str, Any] = {}
+        errors: list[float] = []
         for name, points in self.groups.items():
             curve = self._fit(points)
             curves[name] = {k: v for k, v in curve.to_plain().items() if k != "points"}
             errors += (-curve.leave_one_out()).tolist() if len(points) >= FEW else []
         return replace(self, curves=curves, operator_errors=tuple(errors))
 
+    def curve_of_kind(self, kind: str, precision: str) -> Curve:
+        """By bytes and FLOPs alone, from all operators of a kind; of an unknown kind, pointwise."""
+        name = f"{kind}||{precision}"
+        if name not in self._made_curves:
+            alike = [one for one in self.points if one.point.kind == kind]
+            alike = alike or [one for one in self.points if one.point.kind == "pointwise"]
+            step = max(1, len(alike) // MOST_ALIKE)
+            self._made_curves[name] = fit_curve(
+                [plain_features(one.point) for one in alike[::step]],
+                [self.time_s(one) for one in alike[::step]],
+                self.limits(precision),
+            )
+        curve = self._made_curves[name]
+        assert curve is not None
+        return curve
+
     def _fit(self, points: Sequence[CalibrationPoint]) -> Curve:
         features = [features_of(one.point) for one in points]
         limits = self.limits(points[0].point.precision)
         return fit_curve(features, [self.time_s(one) for one in points], limits)
 
+    @cached_property
+    def _made_curves(self) -> dict[str, Curve | None]:
+        return {}
+
     def curve(self, name: str) -> Curve | None:
         """The curve of a group; None where nothing of it was measured."""
+        if name not in self._made_curves:
+            self._made_curves[name] = self._make_curve(name)
+        return self._made_curves[name]
+
+    def _make_curve(self, name: str) -> Curve | None:
         points = self.groups.get(name, ())
         if not points:
             return None

@@ -149,7 +149,8 @@ def _best_tiles(
     element_bytes = table.moved_bytes[:, None, None] / (batch * (m * k + k * n + m * n))
     tiles = batch * np.ceil(m / rows) * np.ceil(n / columns) * SPLITS
     depth = k / SPLITS
-    a_wave = units * 2 * (rows * columns + loss) / flop_rate * (depth + start_depth)
+    flops_per_step = table.flops[:, None, None] / (batch * m * n * k)  # attention has two products
+    a_wave = units * flops_per_step * (rows * columns + loss) / flop_rate * (depth + start_depth)
     a_chain = depth_s * depth
     compute = np.maximum(
         np.ceil(tiles / units) * a_wave, np.ceil(tiles / (TILES_PER_UNIT * units)) * a_chain
@@ -161,7 +162,7 @@ def _best_tiles(
     best = cost.reshape(len(cost), -1).argmin(1)[:, None]
 
     def chosen(times: Array) -> Array:
-        return cast(Array, np.take_along_axis(times.reshape(len(cost), -1), best, 1)[:, 0])
+        return np.take_along_axis(times.reshape(len(cost), -1), best, 1)[:, 0]
 
     return chosen(compute), chosen(through), chosen(split)
 
@@ -328,11 +329,11 @@ class Curve:
 
     @cached_property
     def _inverse(self) -> Array:
-        return np.linalg.inv(self._covariance)
+        return cast(Array, np.linalg.inv(self._covariance))
 
     @cached_property
     def _weights(self) -> Array:
-        return cast(Array, self._inverse @ self._residuals)
+        return self._inverse @ self._residuals
 
     @cached_property
     def _spread_per_deviation(self) -> float:

@@ -264,6 +264,12 @@ def features_of(point: OperatorPoint) -> Features:
     )  # fmt: skip
 
 
+def plain_features(point: OperatorPoint) -> Features:
+    """What operators of any group have in common."""
+    dims = (max(point.moved_bytes, 1.0), max(point.flops, 1.0))
+    return Features(flops=point.flops, moved_bytes=point.moved_bytes, dims=dims)
+
+
 def product_of(point: OperatorPoint) -> tuple[int, int, int, int] | None:
     """Batch, m, n and k of a matrix product, or of a convolution as one."""
     sizes = [s for s in point.tensors if len(s) > 1]

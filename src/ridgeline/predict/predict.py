@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, exp, log
 from typing import TYPE_CHECKING
 
 from ridgeline.count.result import ancestors
+from ridgeline.predict.allocator import count_faults
 from ridgeline.predict.calibration import Calibration, curve_name
-from ridgeline.predict.curves import Curve, Features, fit_curve
-from ridgeline.predict.operators import OperatorPoint, Use, features_of, points_of
+from ridgeline.predict.curves import Curve
+from ridgeline.predict.intervals import CONFIDENCE, MOST_PAST, expected_error, step_interval
+from ridgeline.predict.operators import (
+    OperatorPoint,
+    Use,
+    features_of,
+    plain_features,
+    points_of,
+)
 from ridgeline.predict.timeline import (
     Operation,
     Schedule,
@@ -26,12 +33,8 @@ if TYPE_CHECKING:
 MEASURED, INTERPOLATED, EXTRAPOLATED = "measured", "interpolated", "extrapolated"
 BORROWED, SCALED = "borrowed", "scaled"
 PROVENANCES = (MEASURED, INTERPOLATED, EXTRAPOLATED, BORROWED, SCALED)
-CONFIDENCE = 0.8
 MEASURED_SPREAD, BORROWED_SPREAD, UNKNOWN_SPREAD = 0.03, 0.3, 0.5  # expected |log error|
-SHARED_SPREAD = 0.5  # of the operators' spreads: some of their errors cancel in a step
-FIRST_STEP_ERROR = 0.1  # before any step was compared
-MOST_PAST = 30
-MOST_ALIKE = 200
+HOST_SPREAD, FAULT_SPREAD = 0.2, 0.5
 HOST_BOUND = 0.6  # a step whose kernels take a smaller share waits for the host
 GRAPH_MODES = ("reduce-overhead", "max-autotune")
 ALLOCATION_BYTES = 512  # PyTorch's allocator on a GPU rounds up to it
@@ -83,6 +86,7 @@ class Prediction:
     time_s: float
     interval_s: tuple[float, float]
     confidence: float = CONFIDENCE
+    expected_error: float = 0.0  # expected |log error|
     kernel_time_s: float  # of all operators on the device
     host_time_s: float  # what the host needs to give them out
     bound: str  # "compute", "memory", "host"
@@ -163,8 +167,9 @@ def _find_curve(
         group, _, precision = other.rpartition("|")
         if group == point.group:
             mine, its = calibration.peak(point.precision), calibration.peak(precision)
-            is_product = point.kind in ("conv", "matmul", "attention") and mine and its
-            ratio = its.sustained_flops_per_s / mine.sustained_flops_per_s if is_product else 1.0
+            ratio = 1.0
+            if mine and its and point.kind in ("conv", "matmul", "attention"):
+                ratio = its.sustained_flops_per_s / mine.sustained_flops_per_s
             return calibration.curve(other), ratio, BORROWED
     return None, 1.0, ""
 
@@ -173,23 +178,12 @@ def _estimate_unknown(
     points: Sequence[OperatorPoint], calibration: Calibration
 ) -> dict[str, _Estimated]:
     """By all operators of the same kind, by their bytes and FLOPs; else by the limits alone."""
-    alike = [one for one in calibration.points if one.point.kind == points[0].kind]
-    alike = alike or [one for one in calibration.points if one.point.kind == "pointwise"]
-    limits = calibration.limits(points[0].precision)
-    curve = fit_curve(
-        [_plain_features(one.point) for one in alike[:MOST_ALIKE]],
-        [calibration.time_s(one) for one in alike[:MOST_ALIKE]], limits,
-    )  # fmt: skip
-    estimates = curve.estimate_many([_plain_features(point) for point in points])
+    curve = calibration.curve_of_kind(points[0].kind, points[0].precision)
+    estimates = curve.estimate_many([plain_features(point) for point in points])
     return {
         point.key: _Estimated(one.time_s, EXTRAPOLATED, max(one.spread, UNKNOWN_SPREAD))
         for point, one in zip(points, estimates, strict=True)
     }
-
-
-def _plain_features(point: OperatorPoint) -> Features:
-    dims = (max(point.moved_bytes, 1.0), max(point.flops, 1.0))
-    return Features(flops=point.flops, moved_bytes=point.moved_bytes, dims=dims)
 
 
 # ---------------------------------------------------------------- the step
@@ -202,14 +196,19 @@ def predict_step(
     uses: Sequence[Use] | None = None,
     compile_mode: str | None = None,
     with_layers: bool = False,
+    widening: float = 1.0,
 ) -> Prediction:
     """The step of a count on a calibrated machine."""
     uses = points_of(count) if uses is None else uses
     estimates = estimate_uses(uses, calibration)
     schedule = schedule_uses(uses, calibration, estimates, compile_mode)
-    operators = tuple(_operator_times(uses, estimates))
+    fault_s = count_faults(count) * calibration.host.page_fault_s
+    schedule = schedule.delayed(fault_s)
+    operators = tuple(operator_times(uses, estimates))
     past = summarise_past(calibration)
-    low, high = _interval(schedule.time_s, operators, calibration)
+    error = expect_error(operators, schedule, fault_s)
+    seen = [one.seen for one in (*calibration.steps, *calibration.past)]
+    interval_s = step_interval(schedule.time_s, error, seen, widening=widening)
     memory_bytes = find_memory_bytes(count, calibration.device)
     return Prediction(
         model=count.model,
@@ -219,7 +218,8 @@ def predict_step(
         optimizer=count.optimizer,
         machine=calibration.machine,
         time_s=schedule.time_s,
-        interval_s=(low, high),
+        interval_s=interval_s,
+        expected_error=error,
         kernel_time_s=schedule.kernel_s,
         host_time_s=schedule.host_s,
         bound=_bound(uses, estimates, schedule, calibration),
@@ -259,7 +259,7 @@ def schedule_uses(
     return schedule_gpu(operations, calibration.host, beside_s)
 
 
-def _operator_times(
+def operator_times(
     uses: Sequence[Use], estimates: Mapping[str, _Estimated]
 ) -> Iterator[OperatorTime]:
     """One row for each call of a phase and module; equal calls are one row."""
@@ -331,18 +331,14 @@ def _layers(count: CountResult, operators: Sequence[OperatorTime]) -> Iterator[L
 # ---------------------------------------------------------------- interval
 
 
-def _interval(
-    time_s: float, operators: Sequence[OperatorTime], calibration: Calibration
-) -> tuple[float, float]:
-    """From errors of whole steps; wider where fewer operators are measured than at calibration."""
-    total = sum(one.time_s for one in operators) or 1.0
-    unsure = sum(one.time_s * min(one.spread, 1.0) for one in operators) / total
-    past = [log(p.measured_s / p.predicted_s) for p in calibration.past[-MOST_PAST:]]
-    errors = sorted(abs(e) for e in (*calibration.step_errors, *past))
-    needed = ceil((len(errors) + 1) * CONFIDENCE) - 1
-    of_steps = errors[needed] if needed < len(errors) else max([*errors, FIRST_STEP_ERROR])
-    width = max(of_steps, SHARED_SPREAD * unsure) if errors else max(FIRST_STEP_ERROR, unsure)
-    return time_s / exp(width), time_s * exp(width)
+def expect_error(
+    operators: Sequence[OperatorTime], schedule: Schedule, fault_s: float = 0.0
+) -> float:
+    """Expected |log error| of a step, from those of its operators, its host and its pages."""
+    parts = [(one.time_s, one.spread) for one in operators]
+    parts += [(max(0.0, schedule.time_s - schedule.kernel_s - fault_s), HOST_SPREAD)]
+    parts += [(fault_s, FAULT_SPREAD)]
+    return expected_error([time_s for time_s, _ in parts], [spread for _, spread in parts])
 
 
 def summarise_past(calibration: Calibration) -> Past:
@@ -352,7 +348,7 @@ def summarise_past(calibration: Calibration) -> Past:
         return Past()
     errors = [abs(p.predicted_s / p.measured_s - 1) for p in past]
     return Past(
-        n=len(past), mean_error=sum(errors) / len(past), inside=sum(p.is_inside for p in past)
+        n=len(past), mean_error=sum(errors) / len(errors), inside=sum(p.is_inside for p in past)
     )
 
 

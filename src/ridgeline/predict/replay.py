@@ -155,14 +155,15 @@ def _attend_backward(point: OperatorPoint, args: list[Any], _: Any) -> Callable[
     operands = [t.detach().requires_grad_() for t, want in zip((q, k, v), needed, strict=False)]
     with torch.enable_grad():
         out = functional.scaled_dot_product_attention(
-            *operands, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-        )
+            operands[0], operands[1], operands[2], mask, dropout_p, is_causal,
+            scale=scale, enable_gqa=enable_gqa,
+        )  # fmt: skip
     wanted = [t for t, want in zip(operands, needed, strict=False) if want]
     return lambda: torch.autograd.grad(out, wanted, grad, retain_graph=True)
 
 
 def _batch_norm(point: OperatorPoint, args: list[Any], _: Any) -> Callable[[], object]:
-    return lambda: torch.batch_norm(*args, cudnn_enabled=True)
+    return lambda: torch.batch_norm(*args, True)  # type: ignore[call-arg]
 
 
 def _batch_norm_backward(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ridgeline.predict.calibration import HostCosts
 
@@ -24,6 +24,10 @@ class Schedule:
     time_s: float
     kernel_s: float  # of all operators
     host_s: float  # until the last one is given out
+
+    def delayed(self, time_s: float) -> Schedule:
+        """With time that belongs to no operator."""
+        return replace(self, time_s=self.time_s + time_s, host_s=self.host_s + time_s)
 
 
 def schedule_cpu(operations: Sequence[Operation], beside_s: float) -> Schedule:
