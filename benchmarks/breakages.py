@@ -47,7 +47,7 @@ BREAKAGES = (
              tests=("tests/roofline/test_floors.py",)),
     Breakage(what="layer times: the longest sample instead of the median", file="measure/layers.py",
              old="            median(taken)\n", new="            max(taken)\n",
-             tests=("tests/measure/test_layers.py", "tests/measure/test_layer_table.py")),
+             tests=("tests/measure/test_layers.py",)),
     Breakage(what="a capture's unit: milli is 1e-6", file="captures/normalise.py",
              old='"m": 1e-3', new='"m": 1e-6', tests=("tests/captures/test_normalise.py",)),
     Breakage(what="an exit code: an interrupted command says 0", file="signals.py",

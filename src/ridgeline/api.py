@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ridgeline.measure.result import MeasureResult
     from ridgeline.onnx.export import Exported
     from ridgeline.pipeline.analyze import AnalyzeResult
+    from ridgeline.pipeline.cases import Selection
     from ridgeline.profile.profiling import ProfileResult
     from ridgeline.report.comparison import Comparison
     from ridgeline.report.convolutions import Convolutions
@@ -116,18 +117,15 @@ def analyze(
     `results`, unless `remeasure`. `settings` are those of `measure`: backend, precision, iters, …
     """
     from ridgeline.pipeline.analyze import Analysis, analyze_in_process, module_work
-    from ridgeline.pipeline.cases import CaseRunner, Executor, Selection
+    from ridgeline.pipeline.cases import CaseRunner, Executor
 
     chosen = replace(_settings("analyze", settings), layers=True)
     name, size, module = str(model), batch_size, None
     if not isinstance(model, str | Path):
         module, name, size = module_work(model, inputs, mode=mode, batch_size=batch_size, loss=loss)
-    shape = (input_size,) if isinstance(input_size, int) else input_size
-    selection = Selection(
-        models=(name,), settings=(chosen,), batch_sizes=() if size is None else (size,), mode=mode,
-        input_size=None if shape is None else tuple(shape), seq_len=seq_len,
-        config=dict(config or {}),
-    )  # fmt: skip
+    selection = _select(
+        name, chosen, () if size is None else (size,), mode, input_size, seq_len, config
+    )
     runner = CaseRunner(
         results=ResultsFolder(Path(results)), reraises=True,
         executor=Executor(in_process=True, keeps_stdout=True),
@@ -153,16 +151,10 @@ def profile(
     stored in `results`. `settings` are those of `measure`. A step of your own program is counted by
     `ridgeline profile -- python …`, with `ridgeline.profile_step()` around it.
     """
-    from ridgeline.pipeline.cases import Selection
     from ridgeline.pipeline.profile import profile_one
 
     chosen = _settings("profile", {"backend": "cuda", "energy": False, **settings})
-    size = (input_size,) if isinstance(input_size, int) else input_size
-    selection = Selection(
-        models=(str(model),), settings=(chosen,), batch_sizes=(batch_size,), mode=mode,
-        input_size=None if size is None else tuple(size), seq_len=seq_len,
-        config=dict(config or {}),
-    )  # fmt: skip
+    selection = _select(str(model), chosen, (batch_size,), mode, input_size, seq_len, config)
     options = {"tier": tier, "level": level, "tool": tool}
     return profile_one(selection, ResultsFolder(Path(results)), options)
 
@@ -290,12 +282,12 @@ def conv(
     in `results` is not measured again, unless `again`. The answer has tables: `rows`, `losses`,
     `totals` and `networks`. `settings` are those of `measure`.
     """
-    from ridgeline.pipeline.convolutions import ConvSelection, ConvStudy, shape_from_numbers
+    from ridgeline.pipeline.convolutions import ConvSelection, ConvStudy, make_shape
 
     sizes = [input_size] if input_size is None or isinstance(input_size, int) else input_size
     study = ConvStudy(results=ResultsFolder(Path(results)), selection=ConvSelection(
         models=(models,) if isinstance(models, str) else tuple(models),
-        shapes=tuple(shape_from_numbers(numbers) for numbers in shapes),
+        shapes=tuple(make_shape(numbers) for numbers in shapes),
         batch_sizes=(batch_size,) if isinstance(batch_size, int) else tuple(batch_size),
         input_sizes=tuple(
             (size,) if isinstance(size, int) else None if size is None else tuple(size)
@@ -309,6 +301,20 @@ def conv(
     study.run()
     study.check_possible()
     return study.answer()
+
+
+def _select(
+    model: str, settings: Settings, batch_sizes: tuple[int, ...], mode: str, input_size: InputSize,
+    seq_len: int | None, config: Config,
+) -> Selection:  # fmt: skip
+    from ridgeline.pipeline.cases import Selection
+
+    size = (input_size,) if isinstance(input_size, int) else input_size
+    return Selection(
+        models=(model,), settings=(settings,), batch_sizes=batch_sizes, mode=mode,
+        input_size=None if size is None else tuple(size), seq_len=seq_len,
+        config=dict(config or {}),
+    )  # fmt: skip
 
 
 def _settings(function: str, options: Mapping[str, Any]) -> Settings:

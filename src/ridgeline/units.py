@@ -115,6 +115,16 @@ def parse_bytes(size: str | int | float) -> int:
         raise _not_a_size(size) from None
 
 
+def parse_seconds(text: str | float) -> float:
+    """Read a length of time: `90s`, `2min`, `500ms` or a plain number of seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|)", str(text).strip())
+    if match is None:
+        raise RidgelineError(
+            f"{str(text)!r} is not a length of time", hint="write 90s, 2min, 500ms or 90"
+        )
+    return float(match[1]) * {"ms": 1e-3, "min": 60.0, "m": 60.0}.get(match[2], 1.0)
+
+
 def _not_a_size(size: object) -> RidgelineError:
     return RidgelineError(
         f"{str(size)!r} is not an amount of memory",

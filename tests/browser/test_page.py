@@ -284,15 +284,6 @@ def test_every_control_has_a_name(opened: Opened) -> None:
     assert nameless == []
 
 
-def test_runs_have_their_commands(opened: Opened) -> None:
-    page = opened(study())
-    page.click("#runs-body .fold >> nth=0")
-    inside = page.inner_text("#runs-body .inside")
-    for text in ("nvidia-h200-64", "ridgeline run vgg16 -b 64 --mode train", "torch 2.11.0",
-                 "1.98 GHz", "step times are unstable <b>"):  # fmt: skip
-        assert text in inside
-
-
 def test_throughput_and_energy_are_drawn(opened: Opened) -> None:
     page = opened(study(batches=(32, 64, 128)))
     assert page.locator("#throughput-body svg.draw .dot").count() == 3
@@ -321,15 +312,6 @@ def test_paper_is_light_and_has_no_controls(opened: Opened) -> None:
 def test_a_phone_needs_no_sideways_scrolling(opened: Opened, told: Any) -> None:
     page = opened(told, viewport={"width": 360, "height": 740}, has_touch=True)
     assert page.evaluate("document.documentElement.scrollWidth") == 360
-
-
-def test_a_finger_can_ask_for_a_point(opened: Opened) -> None:
-    page = opened(study(), viewport={"width": 390, "height": 844}, has_touch=True)
-    mark = point_at(page, "features.1")
-    page.locator("#plot").scroll_into_view_if_needed()
-    box = page.locator("#plot").bounding_box()
-    page.touchscreen.tap(box["x"] + mark["x"], box["y"] + mark["y"])
-    assert page.inner_text("#details h3") == "features.1"
 
 
 def test_an_empty_study_opens_without_an_error(opened: Opened) -> None:

@@ -80,20 +80,6 @@ def test_changed_files(data: st.DataObject, source: str) -> None:
     is_read_or_refused(bytes(content))
 
 
-@QUICK
-@given(data=st.data(), source=st.sampled_from(sorted(SOURCES)))
-def test_lines_in_another_order(data: st.DataObject, source: str) -> None:
-    lines = SOURCES[source].splitlines(keepends=True)
-    chosen = data.draw(st.lists(st.sampled_from(lines), max_size=40)) if lines else []
-    is_read_or_refused(b"".join(chosen))
-
-
-@QUICK
-@given(st.binary(max_size=2000), st.sampled_from(["a.csv", "a.json", "a.txt", "a.csv.gz"]))
-def test_anything(content: bytes, name: str) -> None:
-    is_read_or_refused(content, name)
-
-
 def test_deeply_nested_json() -> None:
     is_read_or_refused(b'{"traceEvents": [' + b"[" * 200_000)
     is_read_or_refused(b"[" * 200_000)

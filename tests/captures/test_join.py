@@ -63,15 +63,6 @@ def test_metrics_of_the_same_launches_are_one_capture(
     assert capture.warnings == (NO_FLOPS,)
 
 
-def test_a_rate_is_multiplied_by_the_time_of_another_file(tmp_path: Path) -> None:
-    paths = [
-        part(tmp_path, "rate.csv", {RATE: (2e9, 3e9)}),
-        part(tmp_path, "time.csv", {TIME: (1000, 2000)}),
-    ]
-    (capture,) = read_captures(paths)
-    assert capture.kernels["dram_bytes"].tolist() == [2000, 6000]
-
-
 def test_a_metric_of_both_files_is_taken_from_the_first(tmp_path: Path) -> None:
     # given a time that the second page shows with fewer digits
     paths = [
@@ -83,14 +74,6 @@ def test_a_metric_of_both_files_is_taken_from_the_first(tmp_path: Path) -> None:
         "time_s": [1004e-9, 2000e-9],
         "l2_bytes": [3, 4],
     }
-
-
-def test_a_device_that_only_one_file_names_is_that_of_both(tmp_path: Path) -> None:
-    named = part(tmp_path, "b.csv", {L2: (3,)})
-    text = named.read_text().replace('"CC"', '"CC","Device Name"').replace('"9.0"', '"9.0","H200"')
-    named.write_text(text.replace('"","","","",""', '"","","","","",""', 1))
-    (capture,) = read_captures([part(tmp_path, "a.csv", {TIME: (1,)}), named])
-    assert capture.device == "H200"
 
 
 @pytest.mark.parametrize(

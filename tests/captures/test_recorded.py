@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from pathlib import Path
 
 import pytest
@@ -17,18 +16,12 @@ from tests.captures.files import (
     read_totals,
     write_file,
 )
-from tests.cli.analyzed_here import command
 
 from ridgeline.captures import read_captures
 from ridgeline.captures.capture import totals
 from ridgeline.errors import RidgelineError
-from ridgeline.store import ResultsFolder
 
 PRODUCT = 2 * 2048**3
-BULK = "L1 bytes leave out the bulk tensor copies of this chip"
-CYCLES = (
-    "time is cycles over their rate: sm__cycles_elapsed.avg / sm__cycles_elapsed.avg.per_second"
-)
 HAS_LIBRARY = importlib.util.find_spec("ncu_report") is not None
 
 
@@ -46,36 +39,6 @@ def test_a_product_in_fp32_is_counted_outside_tensor_cores() -> None:
     kernels = read(PRODUCTS).kernels
     (flops,) = kernels[kernels["nvtx"].eq("fp32")]["flops_fp32_vector"]
     assert flops == PRODUCT + 2048**2  # and a multiplication of each result
-
-
-def test_the_products_whole() -> None:
-    assert read_totals(PRODUCTS) == {
-        "kernels": 12,
-        "flops": {
-            "fp64": 4_194_304, "fp32": 17_394_746_752, "fp16": 2_229_248, "tensor_fp16": PRODUCT,
-            "tensor_bf16": PRODUCT, "tensor_tf32": PRODUCT, "tensor_fp8": PRODUCT,
-            "tensor_int8": PRODUCT, "tensor_fp64": PRODUCT,
-        },
-        "dram_bytes": 402_888_704,
-        "l2_bytes": 2_884_893_000,
-        "l1_bytes": 2_753_599_000,
-        "kernel_time_s": pytest.approx(987.232e-6),
-        "sm_peak_share": None,
-        "dram_peak_share": None,
-        "device": "NVIDIA H200",
-        "warnings": [BULK],
-    }  # fmt: skip
-
-
-def test_a_training_step() -> None:
-    capture = read(STEP)
-    found = read_totals(STEP)
-    assert (found["kernels"], capture.compute_capability) == (637, "9.0")
-    assert found["flops"]["tensor_fp16"] == 797_680_599_040
-    assert found["flops"]["fp32"] == 13_595_610_793
-    assert found["dram_bytes"] == 10_510_359_552
-    assert found["kernel_time_s"] == pytest.approx(7.923776e-3)
-    assert found["device"] == "NVIDIA H200"
 
 
 def test_backward_is_in_no_nvtx_range() -> None:
@@ -104,67 +67,11 @@ def test_a_row_whole() -> None:
     }  # fmt: skip
 
 
-def test_each_distinct_launch_once() -> None:
-    found = read_totals(NCU / "h200_resnet50_bs32_amp_per_launch_config_raw.csv")
-    assert (found["kernels"], found["flops"]["fp16"]) == (136, None)
-    assert found["flops"]["tensor_fp16"] == 290_696_200_192
-
-
 def test_scaled_units_of_a_long_table_agree_with_a_wide_one() -> None:
     wide, long = read_totals(PRODUCTS), read_totals(NCU / "h200_gemm_dtypes_details.csv")
     assert long["flops"] == wide["flops"]
     for name in ("dram_bytes", "l2_bytes", "l1_bytes", "kernel_time_s"):
         assert long[name] == pytest.approx(wide[name], rel=0.01)  # two decimals of a Gbyte
-
-
-UNKNOWN_CHIP = (
-    "tensor-core FLOPs are unavailable: only tensor instructions were counted;"
-    " collect sm__ops_path_tensor_src_*, or, before compute capability 7.5 (V100),"
-    " sm__inst_executed_pipe_tensor.sum with the column CC or --device"
-)
-
-
-@pytest.mark.parametrize(
-    ("name", "flops", "moved", "time_s", "shares", "device", "warnings"),
-    [
-        # tensor instructions of a plain convolution are not taken for FLOPs
-        ("a100_single_conv_stdout_noise_rules.csv",
-         {"fp64": 0, "fp32": 2 * 524_288 + 16_384, "fp16": 4 * 20_480}, (66_048, 877_856, 344_064),
-         6387.24 / 959_621_505.52, (0.0337, None), None, [CYCLES, UNKNOWN_CHIP]),
-        # the metrics of the first rooflines
-        ("ada_cc89_gpp_v0.csv",
-         {"fp64": 122_305_685_313 + 371_957_323_851 + 2 * 734_774_600_586,
-          "fp32": 2 * 24_541_362_358, "fp16": 0},
-         (134_957_158_144, 225_714_841_568, 455_104_804_320), 36_873_068_823 / 1_619_726_202.90,
-         (None, None),
-         "CC 8.9", [CYCLES]),
-        # ragged rows with names for people
-        ("b200_cublaslt_fp8_details_ragged.log", {}, (None, None, None), 406_240e-9,
-         (0.2359, 0.0074),
-         "CC 10.0",
-         ["no FLOPs: no counter of them was collected",
-          "no bytes: no counter of them was collected"]),
-    ],
-)  # fmt: skip
-def test_other_recorded_files(
-    name: str,
-    flops: dict[str, int],
-    moved: tuple[int | None, ...],
-    time_s: float,
-    shares: tuple[float | None, float | None],
-    device: str | None,
-    warnings: list[str],
-) -> None:
-    assert read_totals(NCU / name) == {
-        "kernels": 1,
-        "flops": NO_FLOPS | flops,
-        **dict(zip(("dram_bytes", "l2_bytes", "l1_bytes"), moved, strict=True)),
-        "kernel_time_s": pytest.approx(time_s),
-        "sm_peak_share": pytest.approx(shares[0]),
-        "dram_peak_share": pytest.approx(shares[1]),
-        "device": device,
-        "warnings": warnings,
-    }
 
 
 @pytest.mark.skipif(not HAS_LIBRARY, reason="the package ncu-report is not installed")
@@ -201,14 +108,6 @@ def test_a_report_that_nothing_can_read_says_what_to_install(
     why = r"nothing here can read the report .*: .* was not found\n  hint: pip install"
     with pytest.raises(RidgelineError, match=why):
         read(NCU / "ada_cc89_gpp_v3.ncu-rep")
-
-
-@pytest.mark.skipif(not HAS_LIBRARY, reason="the package ncu-report is not installed")
-def test_half_a_report_is_refused(tmp_path: Path) -> None:
-    half = tmp_path / "half.ncu-rep"
-    half.write_bytes((NCU / "ada_cc89_gpp_v3.ncu-rep").read_bytes()[:60_000])
-    with pytest.raises(RidgelineError, match="cannot be read: it holds no kernels"):
-        read(half)
 
 
 @pytest.mark.parametrize(
@@ -313,22 +212,3 @@ def test_a_device_that_cannot_be_meant(device: str, problem: str, hint: str) -> 
         read_captures([PRODUCTS], device=device)
     assert refused.value.problem == problem
     assert refused.value.hint.startswith(hint)
-
-
-def test_the_command_shows_the_named_device_and_the_shares(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    results = ["--results", str(tmp_path / "results")]
-    file = str(NCU / "sections.txt")
-    assert command("import", file, "--device", "t4", "--json", "-q", *results) == 0
-    (found,) = json.loads(capsys.readouterr().out)["captures"]
-    assert (found["device"], found["sm_peak_share"]) == ("Tesla T4", pytest.approx(0.0597))
-    (run,) = ResultsFolder(tmp_path / "results").read_runs()
-    assert run.result.device_name == "Tesla T4"
-    assert command("import", file, "--device", "t4", "--no-store", "-q") == 0
-    assert "DRAM, of peak" in capsys.readouterr().out
-
-
-def test_a_device_of_another_compute_capability() -> None:
-    with pytest.raises(RidgelineError, match=r"is of a device of compute capability 8\.9, not of"):
-        read_captures([NCU / "ada_cc89_gpp_v0.csv"], device="v100")

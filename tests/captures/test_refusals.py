@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.captures.files import STEP, read, read_totals, write_file
+from tests.captures.files import STEP, read, write_file
 from tests.cli.analyzed_here import command
 
 from ridgeline.errors import RidgelineError
@@ -110,10 +110,3 @@ def test_values_that_cannot_be_used_are_not_called_missing(
     problem = f"{path} has 2 kernels and nothing that can be used: {reason}"
     assert refused.value.problem == problem
     assert "collect gpu__time_duration.sum" in refused.value.hint
-
-
-def test_reads_without_writes_are_not_the_traffic(tmp_path: Path) -> None:
-    text = HEADER.replace('sum"', 'sum","dram__bytes_read.sum"').replace('"us"', '"us","byte"')
-    totals = read_totals(write_file(tmp_path, "a.csv", text + '"0","1","a","2","5"\n'))
-    assert (totals["kernel_time_s"], totals["dram_bytes"]) == (2e-6, None)
-    assert "DRAM bytes are unavailable: only reads were collected" in totals["warnings"]

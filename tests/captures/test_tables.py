@@ -107,13 +107,6 @@ def test_last_rows(tmp_path: Path, last: str, times: list[float | None], warning
     assert warning in capture.warnings
 
 
-def test_a_sum_that_no_number_can_hold_is_unknown(tmp_path: Path) -> None:
-    text = (
-        TABLE.replace('"Kbyte"', '"byte"').replace('"2"\n', '"1e308"\n').replace('"4"', '"1e308"')
-    )
-    assert read_totals(write_file(tmp_path, "a.csv", text))["dram_bytes"] is None
-
-
 def test_a_table_without_units_is_in_base_units(tmp_path: Path) -> None:
     capture = read(write_file(tmp_path, "a.csv", HEADER + FIRST.replace("1.50", "150")))
     assert capture.kernels["time_s"].tolist() == [150e-9]
@@ -193,12 +186,6 @@ def test_devices(
     notes = [text for text in found["warnings"] if "several devices" in text]
     assert found["device"] == device
     assert notes == [f"kernels of several devices are added up: {note}"] * (note is not None)
-
-
-def test_the_two_parts_of_a_compute_capability(tmp_path: Path) -> None:
-    parts = "device__attribute_compute_capability_major,device__attribute_compute_capability_minor"
-    text = f"ID,Kernel Name,{parts},dram__bytes.sum [byte]\n0,k,8,6,5\n"
-    assert read_totals(write_file(tmp_path, "a.csv", text))["device"] == "CC 8.6"
 
 
 # ---------------------------------------------------------------- text

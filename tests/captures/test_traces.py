@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 from pathlib import Path
@@ -13,7 +12,6 @@ from tests.captures.files import TRACES, read, read_totals, write_file
 from ridgeline.errors import RidgelineError
 
 TIME_ONLY = "a trace tells time only: no FLOPs and no bytes"
-SEVERAL = "kernels of several devices are added up: "
 COLUMNS = ["kernel", "launches", "time_s", "grid", "block", "stream", "id"]
 RECORDED = {
     "kineto.json": (
@@ -87,12 +85,6 @@ def test_traces_of_pytorch(
     capture = read(write_file(tmp_path, "a.json", text))
     assert capture.kernels["kernel"].tolist() == kernels
     assert capture.warnings == (TIME_ONLY, *warnings)
-
-
-def test_a_packed_trace(tmp_path: Path) -> None:
-    path = tmp_path / "trace.json.gz"
-    path.write_bytes(gzip.compress((TRACES / "kineto.json").read_bytes()))
-    assert read(path).launches == 2
 
 
 # ---------------------------------------------------------------- nsys

@@ -15,8 +15,6 @@ from ridgeline.cli.compare import parse_percentage
 from ridgeline.errors import RidgelineError
 from ridgeline.store import ResultsFolder
 
-PASSPORT = str(Path(__file__).parents[1] / "data" / "passport-h200.json")
-
 
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: MonkeyPatch) -> ResultsFolder:
@@ -110,13 +108,3 @@ def test_layers_and_how_many(results: ResultsFolder, capsys: Printed) -> None:
     assert "layers" not in capsys.readouterr().out
     run("before", "after", "--layers")
     assert "note: layers were not timed on both sides" in capsys.readouterr().err
-
-
-def test_whole_folders(results: ResultsFolder, capsys: Printed) -> None:
-    other = ResultsFolder(Path("other"))
-    for batch_size in (128, 64):
-        write(other, times(1.3), batch_size=batch_size)
-    assert run("results:before", "other/", "--fail-above", "5%") == 1
-    said = capsys.readouterr().out
-    assert "only in B: vgg16, batch 64, train, tf32" in said
-    assert "+28.7 %" in said  # 1.3 / 1.01

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,10 @@ import pytest
 from tests.cli.analyzed_here import Printed, command, store_passport
 
 import ridgeline
-from ridgeline.cli.conv import ABOUT, parse_shape
+from ridgeline.cli.conv import ABOUT
 from ridgeline.cli.options import parse_sizes
 from ridgeline.conv import measuring
+from ridgeline.pipeline.convolutions import make_shape
 from ridgeline.records import ConvShape
 from ridgeline.settings import ALGORITHMS
 from ridgeline.store import ResultsFolder
@@ -108,32 +108,6 @@ def test_what_is_stored_is_not_measured_again(capsys: Printed) -> None:
     assert "1 passes measured; runs" in capsys.readouterr().err
 
 
-def test_the_files_of_each_algorithm(capsys: Printed) -> None:
-    assert conv_here(*SMALL) == 0
-
-    with Path("results/net.py-make_gemm_layers.csv").open(encoding="utf-8") as file:
-        layers = list(csv.DictReader(file))
-    with Path("results/net.py-make_winograd_overall.csv").open(encoding="utf-8") as file:
-        (whole,) = csv.DictReader(file)
-    assert {row["algorithm"] for row in layers} == {"gemm"}
-    assert (whole["model"], whole["algorithm"]) == ("net.py:make", "winograd")
-    assert "1 of 4" in capsys.readouterr().out  # the layer that winograd cannot do
-
-
-def test_an_algorithm_that_can_do_no_layer_is_left_out_of_whole_networks(capsys: Printed) -> None:
-    Path("net.py").write_text(
-        "from torch import nn\ndef make():\n    return nn.Conv2d(3, 4, 1, stride=2)\n"
-    )
-
-    assert conv_here(*SMALL[:-1], "gemm,fft") == 0
-
-    printed = capsys.readouterr()
-    assert "net.py:make was not run under fft, which can do none of its layers" in printed.err
-    assert [run.request.algorithm for run in ResultsFolder(Path("results")).index().runs] == [
-        "gemm"
-    ]
-
-
 def test_three_passes_of_training(capsys: Printed) -> None:
     content = answer(capsys, "--shape", SHAPE, "--mode", "train", "--algorithm", "gemm,find")
 
@@ -172,7 +146,7 @@ def test_an_interrupt_keeps_what_is_done(capsys: Printed, monkeypatch: pytest.Mo
         ((), "no model and no shape was named"),
         (("net.py:flat", "--input-size", "3x8x8"), "net.flat has no 2-D convolution"),
         (("net.py:make", "--input-size", "3"), "net.make cannot be traced without computing"),
-        (("--shape", "1,2,3"), "--shape '1,2,3' is not valid"),
+        (("--shape", "1,2,3"), "the shape '1,2,3' is not valid"),
         (("--shape", "1,3,8,8,4,3,3,1,0,1,2"), "2 groups do not divide 3 and 4 channels"),
         (("--shape", "1,3,2,2,4,5,5"), "the window of 1x3x2x2 to 4, 5x5 is larger than its padded"),
         (("--shape", SHAPE, "--algorithm", "winogard"), "unknown algorithm 'winogard'"),
@@ -180,7 +154,7 @@ def test_an_interrupt_keeps_what_is_done(capsys: Printed, monkeypatch: pytest.Mo
         (("--shape", SHAPE, "--precision", "amp"), "unknown precision 'amp' of a convolution"),
         (("--shape", SHAPE, "--precision", "tf32"), "tf32 is not used: TF32 is a format of NVIDIA"),
         ((*SMALL, "--layers", "head"), "no convolution has 'head' in its name"),
-        (("--shape", SHAPE, "--input-size", "0:1:1"), "--input-size '0:1:1' is not valid"),
+        (("--shape", SHAPE, "--input-size", "0:1:1"), "is not valid\n  hint: give whole numbers"),
     ],
 )
 def test_bad_input_is_an_error_and_nothing_is_stored(
@@ -216,8 +190,8 @@ def test_no_gpu_is_an_error() -> None:
 
 
 def test_options_are_parsed() -> None:
-    assert parse_shape(SHAPE) == ConvShape(n=1, c=4, h=8, w=8, k=4, r=3, s=3, stride=(1, 1),
-                                           padding=(1, 1))  # fmt: skip
+    known = ConvShape(n=1, c=4, h=8, w=8, k=4, r=3, s=3, stride=(1, 1), padding=(1, 1))
+    assert make_shape(SHAPE.split(",")) == known
     assert parse_sizes("64,3x8x9") == ((64,), (3, 8, 9))
     assert parse_sizes("64:128:32") == ((64,), (96,), (128,))
     assert parse_sizes(None) == (None,)

@@ -3,7 +3,6 @@
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -30,13 +29,6 @@ def net(tmp_path: Path, monkeypatch: MonkeyPatch) -> str:
     (tmp_path / "net.py").write_text(NET)
     monkeypatch.chdir(tmp_path)
     return "net.py:make"
-
-
-def json_of(capsys: Printed, *arguments: str) -> dict[str, Any]:
-    """The JSON of a count that goes well."""
-    assert ridgeline(*arguments, "--json") == 0
-    content: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return content
 
 
 def test_files_have_the_form_of_their_ending(net: str, tmp_path: Path) -> None:
@@ -98,24 +90,6 @@ def test_errors_of_models_are_json_and_keep_what_was_counted(
     assert streams.err == f"ridgeline: {error['problem']}\n  hint: {error['hint']}\n"
 
 
-def test_list_takes_a_pattern(capsys: Printed) -> None:
-    assert ridgeline("--list", "resnet*_cifar") == 0
-    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert names == ["resnet18_cifar", "resnet34_cifar"]
-    assert ridgeline("--list", "no*such*net", "--json") == 2
-    assert capsys.readouterr().out == "[]\n"
-
-
-def test_growth_says_where_no_polynomial_fits(capsys: Printed) -> None:
-    # vgg16 pools to 7x7 whatever comes in: from sizes that 7 does not divide, windows overlap
-    assert ridgeline("vgg16", "--growth", "--depth", "0", "-q") == 0
-    assert "\n  FLOPs: no polynomial fits these sizes\n" in capsys.readouterr().out
-    growth = json_of(capsys, "vgg16", "--growth")["growth"]["vgg16"]
-    assert growth["by_size"]["flops"] is None
-    assert growth["by_size"]["macs"]["formula"].endswith("1.236e8")
-    assert "flops by S: no polynomial fits these sizes" in growth["notes"]
-
-
 IMAGES = """
 from torch import nn
 
@@ -127,7 +101,8 @@ def make():
 def test_several_input_sizes_are_counted(net: str, tmp_path: Path, capsys: Printed) -> None:
     (tmp_path / "images.py").write_text(IMAGES)
     sizes = ("--input-size", "3x8x8,3x10x8")
-    found = json_of(capsys, "images.py:make", *sizes)
+    assert ridgeline("images.py:make", *sizes, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
     # then the convolution has 6x6 and 8x6 places, of 8·3·3·3 MACs each
     assert [model["macs"] for model in found["models"]] == [36 * 216, 48 * 216]
     # and each has a file of its own

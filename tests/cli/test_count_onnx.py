@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from onnx import ModelProto, helper
 from tests.cli.analyzed_here import Printed, command
 from tests.onnx.models import model, x
-
-from ridgeline.store import ResultsFolder
 
 ridgeline = partial(command, "count")
 SIZES = ["-b", "8", "--dim", "seq=5"]
@@ -102,28 +97,6 @@ except SystemExit as ended:
     assert done.returncode == 0, done.stderr
 
 
-def test_counts_beyond_64_bits_are_written(tmp_path: Path) -> None:
-    # given a product of 2^70 multiply-adds
-    proto = model([helper.make_node("MatMul", ["a", "b"], ["y"], name="product")],
-                  {"a": x(2**20, 2**25), "b": x(2**25, 2**25)}, ["y"])  # fmt: skip
-    path = save(proto, tmp_path, "large.onnx")
-    written = {form: tmp_path / f"table.{form}" for form in ("parquet", "csv", "json")}
-    options = [option for file in written.values() for option in ("-o", str(file))]
-
-    # when it is written in every form, and as a run
-    code = ridgeline(str(path), *options, "--table", "ops", "--results", str(tmp_path / "r"), "-q")
-
-    # then JSON and CSV are exact, and Parquet has the nearest floating-point number
-    assert code == 0
-    assert json.loads(written["json"].read_text())["models"][0]["macs"] == 2**70
-    assert next(csv.DictReader(written["csv"].open()))["macs"] == str(2**70)
-    table = pd.read_parquet(written["parquet"])
-    assert (str(table["macs"].dtype), table["macs"][0]) == ("float64", 2.0**70)
-    assert (str(table["read_bytes"].dtype), table["read_bytes"][0]) == ("int64", 2**47 + 2**52)
-    run = ResultsFolder(tmp_path / "r")
-    assert run.read_table(run.run_ids()[0], "ops")["macs"][0] == 2.0**70
-
-
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
     """A node that would colour the terminal and write its title, and make a line of its own."""
@@ -153,33 +126,3 @@ def test_what_a_terminal_would_obey_is_escaped(
         assert not set(told) & {"\x1b", "\x07", "\r"}
         assert r"own::Evil\x1b]0;x\x07\r" in told.replace(r"\\", "\\")
         assert not any(line.startswith("note: fine") for line in told.splitlines())
-
-
-def test_one_note_tells_where_shapes_are_lost_first(tmp_path: Path, capsys: Printed) -> None:
-    # given a node of an operator that nobody knows, and three after it
-    nodes = [
-        helper.make_node("Relu", ["a"], ["b"], name="first"),
-        helper.make_node("Odd", ["b"], ["c"], name="odd", domain="some.one"),
-        helper.make_node("MatMul", ["c", "w"], ["d"], name="product"),
-        helper.make_node("Exp", ["d"], ["e"], name="exp"),
-        helper.make_node("Exp", ["e"], ["y"], name="last"),
-    ]
-    proto = model(nodes, {"a": x(2, 3)}, ["y"], stored={"w": np.zeros((3, 3), np.float32)})
-    path = save(proto, tmp_path, "odd.onnx")
-
-    # when it is counted
-    code = ridgeline(str(path), "-q")
-
-    # then that node is named as the cause, and no known operator is said to have no formula;
-    # of 48 + 24 + 36 bytes that are known, Odd reads 24 and the product its 36 of weights
-    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
-    assert code == 0
-    assert notes == [
-        "note: some.one::Odd 'odd': no formula, and the shape of its result is not known",
-        "note: not counted further on, of operands without a shape: 'product', 'exp', 'last'",
-        "note: onnx::MatMul: its shapes are not known or do not fit: 1 calls, 33.3 % of the bytes,"
-        " FLOPs not counted",
-        "note: some.one::Odd: no formula: 1 calls, 22.2 % of the bytes, FLOPs not counted",
-        "note: onnx::Exp: its shapes are not known or do not fit: 2 calls, 0.0 % of the bytes,"
-        " FLOPs not counted",
-    ]

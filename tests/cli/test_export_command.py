@@ -48,13 +48,6 @@ def test_a_file_of_ones_own(net: str, capsys: Printed, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_file_that_is_there_is_kept(net: str, capsys: Printed) -> None:
-    Path("net.onnx").write_bytes(b"mine")
-    assert ridgeline(net, *SIZE, "-o", "net.onnx") == 2
-    assert "net.onnx is there already\n  hint: --force replaces it" in capsys.readouterr().err
-    assert Path("net.onnx").read_bytes() == b"mine"
-
-
 def test_ctrl_c_leaves_nothing(net: str, tmp_path: Path) -> None:
     # given an export that has begun: its draft is beside the file
     running = start(tmp_path, "export", net, *SIZE, "-o", "out/net.onnx")

@@ -23,31 +23,6 @@ def results(tmp_path: Path) -> Path:
 ridgeline = partial(command, "machine")
 
 
-def test_show_as_json_and_as_a_picture(results: Path, tmp_path: Path, capsys: Printed) -> None:
-    picture = tmp_path / "figures" / "roofs.png"
-    code = ridgeline(
-        "show", "nvidia-h200", "--results", str(results), "--json", "--png", str(picture)
-    )
-    assert code == 0
-    content = json.loads(capsys.readouterr().out)
-    assert content["machine"] == "nvidia-h200"
-    copy = [c for c in content["ceilings"] if c.get("pattern") == "copy" and c["level"] == "dram"]
-    assert copy[0]["bytes_per_s"] == pytest.approx(4.28e12, rel=0.01)
-    assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_device_that_was_never_measured_has_its_datasheet(results: Path, capsys: Printed) -> None:
-    at = ("show", "NVIDIA A100-SXM4-80GB", "--results", str(results))
-    assert ridgeline(*at) == 0
-    out = capsys.readouterr().out
-    assert "nothing was measured; these are published figures" in out and "312 TFLOP/s" in out
-    assert ridgeline(*at, "--json") == 0
-    content = json.loads(capsys.readouterr().out)
-    assert {c["provenance"] for c in content["ceilings"]} == {"datasheet"}
-    assert ridgeline(*at, "--png", "roofs.png") == 2
-    assert "was not measured, so there are no roofs to draw" in capsys.readouterr().err
-
-
 def test_export_and_import(results: Path, tmp_path: Path) -> None:
     peaks, copy = tmp_path / "peaks.json", tmp_path / "copy.json"
     at = ("--results", str(results))
@@ -76,13 +51,6 @@ def test_loads_of_a_file_are_fitted_and_shown(tmp_path: Path, capsys: Printed) -
     (model,) = json.loads(capsys.readouterr().out)["energy"]
     assert model["constant_power_w"]["value"] == pytest.approx(23.1, rel=0.01)
     assert len(model["points"]) == 25
-
-
-def test_describe_as_markdown_and_json(capsys: Printed) -> None:
-    assert ridgeline("describe") == 0
-    assert "## Processor" in capsys.readouterr().out
-    assert ridgeline("describe", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["cpu"]
 
 
 def test_a_whole_measurement_of_this_cpu(tmp_path: Path, capsys: Printed) -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from tests.cli.analyzed_here import Printed, command, store_passport
 from tests.cli.small_runs import QUICK, folder, run_here
-from tests.report.profiled import profiled_folder, store_capture, the_run
+from tests.report.profiled import store_capture
 
 from ridgeline.store import ResultsFolder
 
@@ -70,17 +70,6 @@ def test_runs_are_counted_joined_and_drawn(stored: str, capsys: Printed) -> None
     assert "wrote results/roofline_points.csv" in streams.err
 
 
-def test_user_roofs_replace_measured_ones(stored: str, capsys: Printed) -> None:
-    rates = ("--peak-compute", "8.1", "--peak-bw", "300", "--no-figures", "--json")
-    assert command("roofline", *rates) == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["machines"][0]["source"] == "given"
-    assert answer["machines"][0]["flops_per_s"]["fp32 matrix"] == 8.1e12
-    assert answer["machines"][0]["bytes_per_s"]["dram"] == 3e11
-    steps = [point for point in answer["points"] if point["grain"] == "step"]
-    assert steps[0]["compute_s"] == pytest.approx(steps[0]["flops"] / 8.1e12)
-
-
 def test_a_file_of_peaks(stored: str, capsys: Printed) -> None:
     Path("peaks.json").write_text(
         json.dumps({stored: {"peak_gbps": 50, "peak_gflops": {"fp32": 500}}})
@@ -88,25 +77,6 @@ def test_a_file_of_peaks(stored: str, capsys: Printed) -> None:
     assert command("roofline", "--peaks", "peaks.json", "--no-figures", "--json") == 0
     machine = json.loads(capsys.readouterr().out)["machines"][0]
     assert machine["flops_per_s"]["fp32 vector"] == 5e11
-
-
-def test_a_layer_stands_once_by_counters_where_there_are_any(
-    tmp_path: Path, capsys: Printed
-) -> None:
-    # given a run whose layers are timed, counted from the graph and by counters
-    results = profiled_folder(tmp_path)
-    run = the_run(results)
-    layers = pd.DataFrame({
-        "layer": ["conv1"], "kind": ["Conv2d"], "input_shape": ["32x3x224x224"],
-        "time_s": [0.002], "forward_s": [0.001], "backward_s": [0.001],
-    })  # fmt: skip
-    layers.to_parquet(run.path / "layers.parquet")
-    # when layers are shown
-    assert command("roofline", "--results", str(tmp_path), "--layers", "--no-figures") == 0
-    # then this one stands there once, with what its work is from
-    out = capsys.readouterr().out
-    [row] = [line for line in out.splitlines() if " conv1 " in line]
-    assert " counter " in row
 
 
 def test_the_report_is_written_again(stored: str, capsys: Printed) -> None:
@@ -118,18 +88,6 @@ def test_the_report_is_written_again(stored: str, capsys: Printed) -> None:
     assert Path(made["notebook"]).exists()
     assert made["figures"]
     assert made["tables"]
-
-
-@pytest.mark.parametrize("options", [(), ("-q",)], ids=["", "quiet"])
-def test_a_damaged_run_is_passed_over_and_named(
-    stored: str, options: tuple[str, ...], capsys: Printed
-) -> None:
-    first = sorted((RESULTS / "runs").glob("*-mine-*"))
-    (first[0] / "run.json").write_text("{")
-    assert command("report", "--no-figures", *options) == 0
-    streams = capsys.readouterr()
-    assert first[0].name in streams.err
-    assert streams.out == "results/report.html\n"
 
 
 def test_a_capture_under_user_roofs(tmp_path: Path, capsys: Printed) -> None:
@@ -158,36 +116,3 @@ def test_a_capture_under_user_roofs(tmp_path: Path, capsys: Printed) -> None:
     points = json.loads(capsys.readouterr().out)["points"]
     assert {point["label"] for point in points} == {label}
     assert {point["grain"] for point in points} == {"capture", "kernel"}
-
-
-def test_a_summary_needs_no_picture(tmp_path: Path, capsys: Printed) -> None:
-    # given captures of two machines with one label, under roofs of their own
-    results = ResultsFolder(tmp_path / "results")
-    store_capture(results, "two", {"command": "import", "files": ["a.csv"]})
-    store_capture(
-        results,
-        "two",
-        {"command": "import", "files": ["b.csv"]},
-        device_name="NVIDIA A100-SXM4-80GB",
-    )
-    picture, summary = tmp_path / "two.png", tmp_path / "two.csv"
-    arguments = ("roofline", "--results", str(results.path), "--label", "two",
-                 "--out", str(picture), "--summary", str(summary))  # fmt: skip
-    # when one picture is asked for
-    assert command(*arguments) == 2
-    # then it cannot be drawn, and the summary is there all the same
-    said = capsys.readouterr().err
-    assert f"wrote {summary}\n" in said
-    assert "`ridgeline roofline nvidia-h200 …`" in said
-    assert pd.read_csv(summary)["label"].tolist() == ["two (a.csv)", "two (b.csv)"]
-    assert not picture.exists()
-    # and what the hint says works: a machine can be named
-    assert command(*arguments, "nvidia-h200") == 0
-    assert pd.read_csv(summary)["label"].tolist() == ["two (a.csv)"]
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    capsys.readouterr()
-    # and so can a capture by the name that it has in the tables
-    assert command("roofline", "two (b.csv)", "--results", str(results.path), "--no-figures",
-                   "--json") == 0  # fmt: skip
-    points = json.loads(capsys.readouterr().out)["points"]
-    assert {point["model"] for point in points} == {"two (b.csv)"}

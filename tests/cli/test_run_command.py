@@ -1,7 +1,6 @@
 """`ridgeline run` as a user meets it: what it measures, prints and keeps."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -184,18 +183,6 @@ def test_quiet_prints_results_and_notes_on_them(folder: Path, capsys: Printed) -
 # ---------------------------------------------------------------- surroundings
 
 
-def test_names_with_spaces_and_letters_of_all_kinds(folder: Path, capsys: Printed) -> None:
-    (folder / "mes réseaux").mkdir()
-    for name in ("été.py", "網.py"):
-        (folder / "mes réseaux" / name).write_text((folder / "net.py").read_text())
-    models = ("mes réseaux/été.py:make", "mes réseaux/網.py:make")
-    assert run_here(*models, *NET_MAKE[1:], *QUICK, "--results", "mes résultats", "--json") == 0
-    assert [run["model"] for run in json_of(capsys)] == list(models)
-    views = sorted(path.name for path in (folder / "mes résultats").glob("*_overall.csv"))
-    rows = [pd.read_csv(folder / "mes résultats" / view) for view in views]
-    assert sorted(pd.concat(rows)["model"]) == sorted(models)
-
-
 def test_two_commands_share_a_folder(
     folder: Path, capsys: Printed, monkeypatch: MonkeyPatch
 ) -> None:
@@ -214,23 +201,6 @@ def test_two_commands_share_a_folder(
     assert run_here(*NET_MAKE, *QUICK, "-q") == 0
     assert pd.read_csv("results/metrics.csv")["run_id"].tolist() == ResultsFolder().run_ids()
     assert len(ResultsFolder().run_ids()) == 3
-
-
-def test_in_a_poor_environment(folder: Path) -> None:
-    # given no home, an ASCII terminal whose reader goes, nowhere for advice, and a long way to
-    # the temporary files
-    far = folder / ("far" * 40)
-    far.mkdir()
-    reading, writing = os.pipe()
-    os.close(reading)
-    poor = {"PATH": os.environ["PATH"], "PYTHONIOENCODING": "ascii", "TMPDIR": str(far)}
-    command = [sys.executable, "-m", "ridgeline", "run", *NET_MAKE, *QUICK]
-    done = subprocess.run(
-        command, env=poor, cwd=folder, stdout=writing, preexec_fn=lambda: os.close(2)
-    )
-    os.close(writing)
-    assert done.returncode == 0
-    assert [run.result.status for run in ResultsFolder().read_runs()] == ["ok"]
 
 
 def imported_by(module: str) -> set[str]:

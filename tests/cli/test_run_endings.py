@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -213,26 +212,6 @@ def test_stopped_in_the_second_of_three_runs(
         assert len(pd.read_csv(crashes / "results" / "metrics.csv")) == 1
 
 
-def test_interrupted_while_a_run_is_stored(
-    folder: Path, capsys: Printed, monkeypatch: MonkeyPatch
-) -> None:
-    # given an interrupt between the moment that a run is in its folder and the next line of code
-    save_run = ResultsFolder.save_run
-
-    def save_and_interrupt(self: ResultsFolder, *parts: Any, **options: Any) -> str:
-        run_id = save_run(self, *parts, **options)
-        signal.raise_signal(signal.SIGINT)
-        return run_id
-
-    monkeypatch.setattr(ResultsFolder, "save_run", save_and_interrupt)
-    # when two runs are asked for, then the first is kept and told, and the second does not begin
-    assert run_here(*NET_MAKE, *QUICK, "--repeats", "2", "--json", "-q") == 130
-    told = capsys.readouterr()
-    assert without_notes(told.err) == "ridgeline: interrupted; runs kept: 1\n"
-    assert len(json.loads(told.out)["runs"]) == 1
-    assert len(ResultsFolder(folder / "results").read_runs()) == 1
-
-
 @pytest.mark.slow
 def test_killed_commands_lose_nothing(tmp_path: Path) -> None:
     tally = kills.kill_commands(tmp_path, len(kills.MOMENTS), random.Random(0))
@@ -297,19 +276,6 @@ def test_a_full_disk_keeps_what_was_stored(
     assert kills.hash_of(runs[0].path) == before
     assert all(kills.is_whole(ResultsFolder(), run.path) for run in runs)
     assert (folder / "results" / "metrics.csv").read_text().startswith(metrics)
-
-
-def test_what_was_measured_is_said_before_it_is_stored(
-    folder: Path, capsys: Printed, monkeypatch: MonkeyPatch
-) -> None:
-    full_after(0, monkeypatch)
-    assert run_here(*NET_MAKE, *QUICK) == 2
-    assert re.fullmatch(
-        r"MEASURED_SEC=\S+ IMGS_PER_SEC=\S+ BATCH=2 ARCH=net.py:make BACKEND=\w+\n",
-        capsys.readouterr().out,
-    )
-    assert run_here(*NET_MAKE, *QUICK, "--json") == 2
-    assert json.loads(capsys.readouterr().out) == {"schema": 1, "runs": []}
 
 
 def test_a_folder_that_takes_nothing_is_refused_before_anything_is_measured(

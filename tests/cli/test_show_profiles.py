@@ -37,4 +37,4 @@ def test_times_alone_have_no_ratio(tmp_path: Path, capsys: Printed) -> None:
     show_profiles([profile], results, quiet=True)
     printed = capsys.readouterr().out
     assert set(last_column(printed).values()) == {"–"}
-    assert "kernels 7.92 ms in a step of 22.5 ms" in printed
+    assert "kernels take 7.92 ms (637 launches) of a step of 22.5 ms" in printed

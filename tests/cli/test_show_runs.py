@@ -120,26 +120,6 @@ def test_how_far_an_interval_reaches(
     assert cells(row)[5] == shown
 
 
-def test_where_the_joules_are_from_is_said_once_or_for_each_run(
-    results: ResultsFolder, capsys: Printed
-) -> None:
-    def energy_lines(*runs: Run) -> list[str]:
-        show(results, *runs)
-        out = capsys.readouterr().out
-        return [line for line in out.splitlines() if "energy: " in line]
-
-    board = stored(results, measured(energy=ENERGY))
-    none = stored(results, measured(energy_reasons=("no counters", "no sensor")), "other")
-    not_asked = stored(results, measured(), "third")
-
-    assert energy_lines(board, board) == ["energy: energy counter, the whole board"]
-    assert energy_lines(board, none, not_asked) == [
-        "net.py:make, batch 2, fp32: energy: energy counter, the whole board",
-        "other, batch 2, fp32: energy: not measured: no counters; no sensor",
-        "third, batch 2, fp32: energy: not measured: it was not asked for",
-    ]
-
-
 def test_shares_of_layers_are_of_medians_and_disturbed_times_have_a_mark(
     results: ResultsFolder, capsys: Printed
 ) -> None:
@@ -161,16 +141,6 @@ def test_shares_of_layers_are_of_medians_and_disturbed_times_have_a_mark(
     ]
     footnote = "* mean is more than 1.2 times the median: some samples were disturbed"
     assert [line.strip() for line in out].count(footnote) == 1
-
-
-def test_a_step_that_was_held_up_has_a_mark(results: ResultsFolder, capsys: Printed) -> None:
-    # given nine steps of 1 s and one of 11 s: their median is 1 s, their mean 2 s
-    show(results, stored(results, measured(timing=timing_of(*[1.0] * 9, 11.0))))
-
-    out = capsys.readouterr().out
-    row = next(line for line in out.splitlines() if "fp32 train" in line)
-    assert cells(row)[4] == "1 s*"
-    assert "* mean is more than 1.2 times the median" in out
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])

@@ -138,26 +138,6 @@ def test_resume_takes_the_settings_of_the_checkpoint(net: str, capsys: Printed) 
         assert what_differs(one, two) == []
 
 
-def test_resume_when_all_is_done(net: str, capsys: Printed) -> None:
-    assert ridgeline(net, *SMALL, "-q") == 0
-    before = loaded("artifacts/net_make_final_weights.pt")
-    capsys.readouterr()
-    # when it is gone on with, then it says that there is nothing to do, and stores no second run
-    assert ridgeline("--resume", "artifacts/net_make_last.pt") == 0
-    printed = capsys.readouterr()
-    assert "has 3 of 3 epochs" in printed.err
-    assert printed.out.startswith("artifacts/net_make_last.pt has all of its 3 epochs: nothing is")
-    assert len(ResultsFolder(Path("results")).run_ids()) == 1
-    assert what_differs(before, loaded("artifacts/net_make_final_weights.pt")) == []
-    # and programs are told the same
-    assert ridgeline("--resume", "artifacts/net_make_last.pt", "--json", "-q") == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert (answer["status"], answer["images_per_s"], answer["epochs_before"]) == (
-        "nothing left", None, 3,
-    )  # fmt: skip
-    assert answer["files"]["run"] is None
-
-
 def test_resume_with_other_settings_is_refused(net: str, capsys: Printed) -> None:
     assert ridgeline(net, *SMALL, "-q") == 0
     for options, text in {

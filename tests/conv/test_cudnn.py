@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from ctypes import c_int, c_void_p, sizeof
+from ctypes import c_int, c_void_p
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from ridgeline.conv.cudnn import (
     Cudnn,
     Descriptors,
     Form,
-    Performance,
     cuda_algorithms,
     load_cudnn,
     make_descriptors,
@@ -90,17 +89,6 @@ def test_what_the_library_is_told_of_a_convolution() -> None:
     assert numbers(library, "cudnnSetConvolutionMathType") == [(3,)]  # no tensor cores
 
 
-def test_the_layout_of_channels_last() -> None:
-    strides = packed_strides(SHAPE.input_shape, is_nhwc=True)
-    described(library := FakeLibrary(), x_strides=strides)
-
-    assert numbers(library, "cudnnSetTensor4dDescriptorEx") == [
-        (0, 2, 8, 16, 12, 1536, 1, 96, 8),
-        (0, 2, 6, 14, 6, 504, 1, 36, 6),
-    ]
-    assert numbers(library, "cudnnSetFilter4dDescriptor") == [(0, 1, 6, 4, 3, 5)]
-
-
 @pytest.mark.parametrize(
     ("dtype", "uses_tf32", "data_type", "math_type"),
     [
@@ -157,12 +145,6 @@ def test_a_run_hands_over_addresses_and_the_stream() -> None:
     assert seen[0] == (1, 7)
     handle, _, _, x, _, w, _, algorithm, workspace, size, _, _, y = seen[1]
     assert (handle, x, w, algorithm, workspace, size, y) == (1, 16, 32, 4, 64, 1024, 48)
-
-
-def test_the_entry_of_the_heuristic_has_the_size_of_the_header() -> None:
-    # two ints, a float, padding, a size_t, five ints, padding
-    assert sizeof(Performance) == 48
-    assert Performance.memory_bytes.offset == 16
 
 
 def test_too_little_memory_refuses_the_algorithm(monkeypatch: pytest.MonkeyPatch) -> None:

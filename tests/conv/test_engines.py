@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch.nn.grad import conv2d_input, conv2d_weight
 
-from ridgeline.conv import engines
+from ridgeline.conv import cudnn
 from ridgeline.conv.algorithms import FORWARD, INPUT_GRAD, WEIGHT_GRAD, UnsupportedError, in_layout
-from ridgeline.conv.engines import Operands, import_frontend, make_plans
+from ridgeline.conv.cudnn import Operands, import_frontend, make_plans
 from ridgeline.conv.measuring import Operands as Set
 from ridgeline.conv.measuring import measure_conv, reference
 from ridgeline.records import ConvRequest, ConvShape
@@ -124,7 +124,7 @@ def test_every_plan_of_every_pass_computes_it(phase: str, is_nhwc: bool) -> None
 
 
 def test_plans_are_measured_beside_the_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "import_module", lambda name: FRONTEND)
+    monkeypatch.setattr(cudnn, "import_module", lambda name: FRONTEND)
     request = ConvRequest(shape=SHAPE, algorithms=("default",), engines=True)
 
     result = measure_conv(request, torch.device("cpu"), "")
@@ -141,7 +141,7 @@ def test_without_the_package_the_reason_says_what_to_install(
     def fail(name: str) -> None:
         raise ImportError("No module named 'cudnn'")
 
-    monkeypatch.setattr(engines, "import_module", fail)
+    monkeypatch.setattr(cudnn, "import_module", fail)
 
     with pytest.raises(UnsupportedError, match="nvidia-cudnn-frontend"):
         import_frontend()

@@ -1,5 +1,8 @@
 """What is said when a model fails, and models that once failed for no good reason."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +12,7 @@ from tests.count.cases import Net
 from torch import Tensor, nn
 
 import ridgeline
+from ridgeline.count import formulas
 
 
 @dataclass
@@ -91,3 +95,30 @@ def test_attention_trains_on_real_tensors() -> None:
     products, attention = 2 * 3 * 4 * 4, 2 * 3 * 3 * (4 + 4)
     assert result.traced_on == "real"
     assert result.total.macs == 2 * products + 3 * attention
+
+
+# ---------------------------------------------------------------- names
+
+ONLY_IN_SOME_VERSIONS = frozenset({"aten::shallow_copy_data_"})
+"""Operators that some of the supported versions of PyTorch do not have."""
+
+
+def existing() -> set[str]:
+    full: list[str] = torch._C._dispatch_get_all_op_names()
+    return {name.split(".")[0] for name in full} | set(full)
+
+
+def aten(names: Iterable[str]) -> set[str]:
+    return {name for name in names if name.startswith("aten::")}
+
+
+def test_formulas() -> None:
+    assert aten(formulas.FORMULAS) - existing() - ONLY_IN_SOME_VERSIONS == set()
+
+
+def test_free_operators() -> None:
+    assert aten(formulas.FREE) - existing() - ONLY_IN_SOME_VERSIONS == set()
+
+
+def test_no_operator_is_both_free_and_counted() -> None:
+    assert formulas.FREE & set(formulas.FORMULAS) == set()

@@ -441,15 +441,6 @@ def test_an_activation_on_a_view_keeps_its_gradient(inplace: bool) -> None:
     assert ops.loc[ops["op"].eq("aten::silu_backward"), "path"].tolist() == ["2"]
 
 
-def test_vmap_and_functional_gradients() -> None:
-    weight = torch.zeros(4, 4)
-
-    def per_sample(data: Tensor) -> Any:
-        return torch.func.vmap(lambda row: weight.to(row.device) @ row)(data)
-
-    assert ridgeline.count(per_sample, (x(2, 4),)).total.macs == ONE
-
-
 def test_gradients_taken_inside_the_model() -> None:
     """A gradient penalty: forward, and an input gradient that belongs to the forward pass."""
 

@@ -1,6 +1,5 @@
 """The logic around the GPU's measurements, with clocks and meters replaced."""
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,20 +9,6 @@ from ridgeline.errors import RidgelineError
 from ridgeline.machine import ceilings_cuda as cuda
 from ridgeline.machine.ceilings_cuda import find_cache_end
 from ridgeline.machine.passport import Ceiling, Missing
-from ridgeline.machine.sampling import sample_seconds
-
-
-def test_a_sample_lasts_about_as_long_as_asked() -> None:
-    # given a call of 1 ms on a clock that counts
-    times: list[int] = []
-
-    def clock(call: Callable[[], object], n: int) -> float:
-        times.append(n)
-        return 0.001
-
-    samples = sample_seconds(lambda: None, clock, samples=3, sample_s=0.02)
-    assert samples == [0.001] * 3
-    assert times[-3:] == [20, 20, 20]
 
 
 class FakeTorch:
@@ -89,10 +74,6 @@ def test_old_devices_lack_new_precisions() -> None:
         "bf16 products", "tf32 products", "fp8 products", "int8 products",
     ]  # fmt: skip
     assert found.missing[2].reason == "needs compute capability 8.9"
-
-
-def test_progress_is_told_for_every_part() -> None:
-    assert len(list(measurement(FakeTorch()).parts())) == cuda.cuda_steps()
 
 
 @pytest.mark.parametrize(

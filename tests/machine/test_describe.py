@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -23,7 +22,6 @@ from tests.machine.recorded import (
 )
 
 from ridgeline.machine.cpu import Cache
-from ridgeline.machine.cuda_driver import list_devices
 from ridgeline.machine.describe import (
     LIST_CUDA_DEVICES,
     Description,
@@ -36,8 +34,6 @@ from ridgeline.machine.system import (
     find_container,
     find_limits,
     find_virtualization,
-    has_admin_capability,
-    parse_cpu_list,
 )
 from ridgeline.sensors.nvidia import Gpu, Mig
 
@@ -113,14 +109,6 @@ def test_limits_of_the_first_version_of_cgroups(limit: str, memory_bytes: int | 
         "/sys/fs/cgroup/memory/box/memory.limit_in_bytes": limit,
     }))  # fmt: skip
     assert found == Limits(memory_bytes=memory_bytes)
-
-
-def test_lists_and_flags_of_the_kernel() -> None:
-    lists = {"0-3,8": (0, 1, 2, 3, 8), "5\n": (5,), "\n": ()}
-    assert {text: parse_cpu_list(text) for text in lists} == lists
-    # all, docker's default, and none
-    status = ("CapEff:\t000001ffffffffff\n", "CapEff:\t00000000a80425fb\n", "")
-    assert [has_admin_capability(text) for text in status] == [True, False, False]
 
 
 def test_a_mac() -> None:
@@ -255,13 +243,6 @@ def test_indices_are_joined_by_uuid() -> None:
     assert (found.notes, found.name) == ((), "nvidia-h200-x2")
 
 
-def test_a_hidden_device_is_described_and_not_counted() -> None:
-    found = gpu_machine({**H200, "Name": "NVIDIA RTX A2000"}, SECOND, commands=cuda_answer(GPU_B))
-    assert [(gpu.uuid, gpu.index) for gpu in found.gpus] == [(GPU_B, 0), (GPU, None)]
-    assert found.name == "nvidia-h200"
-    assert "not visible to CUDA: NVIDIA RTX A2000" in found.to_markdown()
-
-
 def test_a_cuda_driver_that_does_not_start() -> None:
     refusal = {" ".join(LIST_CUDA_DEVICES): json.dumps({"error": "cuInit answered 100"})}
     found = gpu_machine(H200, commands=refusal)
@@ -285,67 +266,7 @@ def test_slices_of_a_divided_device() -> None:
     assert f"| 1g.10gb | {MIG_B} | 0 |" in found.to_markdown()
 
 
-class FakeCuda:
-    """The CUDA driver library with one device, as far as it is called."""
-
-    def __init__(self, status: int = 0) -> None:
-        self.status = status
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "cuDeviceGetUuid_v2":
-            raise AttributeError(name)  # a library from before there were slices
-        answers = {
-            "cuDriverGetVersion": 13000,
-            "cuDeviceGetCount": 1,
-            "cuDeviceTotalMem_v2": 150_000_000_000,
-        }
-
-        def answer(target: Any, *_: Any) -> int:
-            if name == "cuInit":
-                return self.status
-            if name == "cuDeviceGetName":
-                target.value = b"NVIDIA H200"
-            elif name == "cuDeviceGetUuid":
-                ctypes.memmove(target._obj, bytes.fromhex(GPU[4:].replace("-", "")), 16)
-            else:
-                target._obj.value = answers.get(name, 0)
-            return 0
-
-        return answer
-
-    def cuDeviceGetAttribute(self, value: Any, number: int, handle: Any) -> int:  # noqa: N802
-        known = {16: 132, 38: 62_914_560, 75: 9, 76: 0}
-        value._obj.value = known.get(number, 0)
-        return 0 if number in known else 1
-
-
-def test_devices_of_the_cuda_driver() -> None:
-    assert list_devices(FakeCuda()) == {
-        "cuda_version": "13.0",
-        "devices": [{
-            "index": 0, "name": "NVIDIA H200", "uuid": GPU[4:], "memory_bytes": 150_000_000_000,
-            "compute_units": 132, "l2_bytes": 62_914_560, "capability_major": 9,
-            "capability_minor": 0,
-        }],
-    }  # fmt: skip
-    assert list_devices(FakeCuda(status=100)) == {"error": "cuInit answered 100"}
-
-
 # ---------------------------------------------------------------- others
-
-
-def test_amd_devices_by_rocm_smi() -> None:
-    # given text written after the manual, not recorded
-    text = json.dumps({
-        "card0": {"Card Series": "AMD Instinct MI210", "Unique ID": "0x1234",
-                  "VRAM Total Memory (B)": "68702699520"},
-        "system": {"Driver version": "6.8.5"},
-    })  # fmt: skip
-    assert describe(machine(commands={"rocm-smi": text})).gpus == (
-        Gpu(kind="rocm", name="AMD Instinct MI210", index=0, uuid="0x1234",
-            memory_bytes=68_702_699_520, driver="6.8.5"),
-    )  # fmt: skip
-    assert describe(machine(commands={"rocm-smi": "ROCm is not here"})).gpus == ()
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.machine.recorded import GPU, H200, FakeNvml, cuda_answer, files, machine
 
+from ridgeline.machine import system
 from ridgeline.machine.doctor import (
     ASK_TORCH,
     CHECKS,
@@ -21,6 +23,7 @@ from ridgeline.machine.doctor import (
     diagnose,
     is_healthy,
 )
+from ridgeline.machine.system import NoCuptiError, has_cupti, loaded_library, loaded_path
 
 EPYC = files("linux-amd-epyc-2c.json")
 PACKAGES = {"torch": "2.15.0", "nvidia-ml-py": "13.0"}
@@ -106,12 +109,6 @@ def test_a_gpu_that_was_hidden_on_purpose_is_not_broken() -> None:
                         commands=cuda_answer())  # fmt: skip
     assert state("torch and the GPU", facts) == "note"
     assert state("visible to CUDA", facts) == "note"
-
-
-def test_what_the_import_prints_is_passed_over() -> None:
-    noise = "a warning\n" + json.dumps(WORKING) + "\n"
-    io = machine(commands={ASK_TORCH[0]: noise}, packages=PACKAGES)
-    assert state("torch", Facts(io=io)) == "ok"
 
 
 # ---------------------------------------------------------------- GPU and counters
@@ -295,3 +292,53 @@ def test_results_and_fixes(name: str, facts: Facts, state: str, result: str, fix
     assert result in check.result
     assert check.fix.startswith(fix)
     assert bool(check.fix) == bool(fix)
+
+
+# ---------------------------------------------------------------- profilers
+
+MAPS = """\
+7f1200000000-7f1200400000 r--p 00000000 08:01 1234   /usr/lib/x86_64-linux-gnu/libc.so.6
+7f1300000000-7f1300100000 r--p 00000000 08:01 4711   /opt/my env/nvidia/cu13/lib/libcupti.so.13
+7f1300100000-7f1300200000 r-xp 00100000 08:01 4711   /opt/my env/nvidia/cu13/lib/libcupti.so.13
+"""
+
+
+def test_the_library_is_the_one_that_is_loaded() -> None:
+    assert loaded_path(MAPS) == "/opt/my env/nvidia/cu13/lib/libcupti.so.13"
+    assert loaded_path(MAPS.replace("cupti", "other")) is None
+
+
+OLD = SimpleNamespace()  # without the functions that are needed
+NEW = SimpleNamespace(**dict.fromkeys(system.CUPTI_NEEDED))
+
+
+def _broken(path: str) -> None:
+    raise OSError("file too short")
+
+
+@pytest.mark.parametrize(
+    ("maps", "load", "why"),
+    [
+        (None, None, "this PyTorch comes without CUPTI"),  # as on Windows: no such file
+        ("", None, "this PyTorch comes without CUPTI"),
+        (MAPS, lambda path: OLD, "this CUPTI is older than its range profiler"),
+        (MAPS, _broken, "the CUPTI of this PyTorch cannot be loaded: file too short"),
+    ],
+)
+def test_none_that_can_count(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, maps: str | None, load: object, why: str
+) -> None:
+    if maps is not None:
+        (tmp_path / "maps").write_text(maps)
+    monkeypatch.setattr(system, "MAPS", tmp_path / "maps")
+    monkeypatch.setattr("ctypes.CDLL", load)
+    with pytest.raises(NoCuptiError, match=why):
+        loaded_library()
+    assert not has_cupti()
+
+
+def test_one_that_can(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "maps").write_text(MAPS)
+    monkeypatch.setattr(system, "MAPS", tmp_path / "maps")
+    monkeypatch.setattr("ctypes.CDLL", lambda path: NEW)
+    assert has_cupti()

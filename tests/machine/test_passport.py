@@ -20,12 +20,8 @@ from ridgeline.machine.compare import (
     describe_drift,
     differences,
     drift,
-    label,
-    sample_product,
     sample_product_again,
 )
-from ridgeline.machine.cpu import Cpu
-from ridgeline.machine.datasheets import find_published_roofs
 from ridgeline.machine.describe import Description
 from ridgeline.machine.passport import Ceiling, Missing, Passport, Passports, peaks, read_passport
 from ridgeline.records import Conditions
@@ -101,29 +97,6 @@ def test_a_lower_clock_explains_a_lower_roof() -> None:
     assert found.explanation == "clock 2000 → 1500 MHz explains it; limited by power cap"
     assert changed_settings(before, after) == ["description.gpus.0.driver: 580 → 590"]
     assert differences(passport(roof(0.0)), passport(roof(4e12))) == []
-
-
-def test_a_clock_that_moves_by_itself_is_no_setting() -> None:
-    cpus = (
-        Cpu(current_clock_hz=345e6, max_clock_hz=1980e6),
-        Cpu(current_clock_hz=1980e6, max_clock_hz=2e9),
-    )
-    before, after = (replace(passport(roof(1.0)), description=Description(cpu=cpu)) for cpu in cpus)
-    assert changed_settings(before, after) == [
-        "description.cpu.max_clock_hz: 1980000000.0 → 2000000000.0"
-    ]
-
-
-def test_a_label_tells_one_core_from_all() -> None:
-    vector = replace(product(1.0), path="vector", device="cpu")
-    assert label(vector) == "bf16 vector"
-    assert label(replace(vector, what="one core")) == "bf16 vector, one core"
-
-
-def test_an_apple_gpu_has_its_datasheet_under_its_own_name() -> None:
-    gpu = Gpu(kind="mps", name="Apple M2 Pro", index=0, compute_units=19)
-    mac = replace(passport(roof(1.0)), description=Description(gpus=(gpu,)))
-    assert list(find_published_roofs(mac)) == ["mps"]
 
 
 def test_peaks_for_roofline_scripts() -> None:
@@ -234,10 +207,6 @@ def test_the_same_product_is_sampled_again(factor: float, says: str) -> None:
     assert sample_product_again(PASSPORT, "cpu", rates) is None  # nothing to repeat
 
 
-def test_a_real_product() -> None:
-    assert max(sample_product("cpu", (64, 64, 64))) > 1e6
-
-
 ROOF = Ceiling(kind="bandwidth", device="cpu", level="dram", pattern="read", samples=(1.0,), how="")
 
 
@@ -253,7 +222,3 @@ def test_a_device_that_fails_does_not_cost_the_others(monkeypatch: pytest.Monkey
     assert measure.measure_devices(["cpu", "cuda:0"], **how) == ([ROOF], missing)
     with pytest.raises(RidgelineError, match="cuda:0 stopped answering"):
         measure.measure_devices(["cuda:0"], **how)
-
-
-def test_a_device_is_measured_once() -> None:
-    assert measure.choose_devices(["cpu", "cpu"]) == ["cpu"]

@@ -162,13 +162,6 @@ def test_what_is_let_be(measurement: Measurement) -> None:
     assert warnings(measurement) == []
 
 
-def test_a_gpu_that_waits_for_data_is_not_told_to_launch_less() -> None:
-    first, second = warnings(measured("cuda", timing=WITH_DATA, settings=PHOTOS, kernels=KERNELS))
-
-    assert first.endswith("(25.0 %); for much of the rest it waits for data")
-    assert second.startswith("25.0 % of a step is spent waiting for data")
-
-
 def test_warnings_of_the_meter_are_passed_on_and_the_most_important_come_first() -> None:
     given: dict[str, Any] = {
         "precision": Precision(requested="amp", used="fp32", warnings=("first",)),

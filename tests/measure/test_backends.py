@@ -14,7 +14,6 @@ from ridgeline.measure.backends import (
     CudaBackend,
     DeviceMemory,
     HostTimeline,
-    MpsBackend,
     choose_backend,
     marked,
 )
@@ -63,26 +62,6 @@ def test_what_is_not_here(asked: str, index: int, problem: str, hint: str) -> No
     assert (caught.value.problem, caught.value.hint) == (problem, hint)
 
 
-@pytest.mark.usefixtures("two_gpus")
-@pytest.mark.parametrize(
-    ("visible", "hint"),
-    [
-        (None, "devices 0 to 1 are visible"),
-        ("4,7", "devices 0 to 1 are visible; CUDA_VISIBLE_DEVICES is '4,7'"),
-    ],
-)
-def test_a_cuda_device_that_is_not_there(
-    monkeypatch: pytest.MonkeyPatch, visible: str | None, hint: str
-) -> None:
-    if visible is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-
-    with pytest.raises(RidgelineError) as caught:
-        choose_backend("cuda", 2)
-
-    assert (caught.value.problem, caught.value.hint) == ("there is no CUDA device 2", hint)
-
-
 def test_a_cuda_device_by_its_number(two_gpus: list[int]) -> None:
     backend = choose_backend("cuda", 1)
 
@@ -90,16 +69,6 @@ def test_a_cuda_device_by_its_number(two_gpus: list[int]) -> None:
     assert (backend.kind, backend.name, backend.uuid) == ("cuda", "GPU number 1", "1-2-1")
     assert backend.device == torch.device("cuda", 1)
     assert two_gpus == [1]  # torch records events in the queue of the current device
-
-
-@pytest.mark.usefixtures("no_gpu")
-def test_auto_takes_an_apple_gpu_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-
-    backend = choose_backend("auto")
-
-    assert isinstance(backend, MpsBackend)
-    assert (backend.kind, backend.device, backend.uuid) == ("mps", torch.device("mps"), None)
 
 
 @pytest.mark.usefixtures("no_gpu")
@@ -115,19 +84,6 @@ def test_the_cpu_is_always_there_and_has_nothing_to_wait_for() -> None:
     backend.synchronize()
     backend.hold_back(10.0)
     backend.reset_peak_memory()
-
-
-def test_memory_and_waiting_of_a_cuda_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    waited: list[int] = []
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _device: 100)
-    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda _device: 200)
-    monkeypatch.setattr(torch.cuda, "_sleep", waited.append)
-    backend = CudaBackend(kind="cuda", device=torch.device("cuda", 1), name="a GPU")
-
-    backend.hold_back(0.02)
-
-    assert waited == [50_000_000]  # cycles
-    assert backend.peak_memory() == DeviceMemory(allocated_bytes=100, reserved_bytes=200)
 
 
 # ---------------------------------------------------------------- the mark around a step
@@ -149,8 +105,3 @@ def test_the_order_of_the_calls_of_a_step_that_ends_well_or_fails(
         log.append("work")
         raise ZeroDivisionError
     assert (log, is_marked) == ([*ALL, *ALL], True)
-
-
-def test_without_a_device_to_mark_for_the_block_just_runs() -> None:
-    with marked(choose_backend("cpu")) as is_marked:
-        assert not is_marked

@@ -20,7 +20,6 @@ from ridgeline.measure.energy import (
     evaluate_passes,
     find_outliers,
     measure_energy,
-    powers_w,
     refresh_interval_s,
     sampled_power_w,
     summarise_windows,
@@ -98,13 +97,6 @@ def test_the_refresh_interval_is_the_middle_distance_of_changes() -> None:
     assert refresh_interval_s([]) is None
 
 
-def test_watts_are_the_sensors_or_the_counters() -> None:
-    assert powers_w(POWERS, 0.0, 8.0) == [100.0, 200.0]
-    fast = [Reading(time_s=0.05 * n, energy_j=10.0 * n) for n in range(5)]  # 200 W
-    assert powers_w(fast, 0.0, 1.0) == pytest.approx([200.0])
-    assert powers_w([], 0.0, 1.0) == []
-
-
 @pytest.mark.parametrize(
     ("energies_j", "fault"),
     [
@@ -179,16 +171,6 @@ def test_either_meter_will_do_however_it_is_late(kind: str, offset_s: float) -> 
     assert energy.power_mean_w == pytest.approx(600.0, rel=0.02)
 
 
-def test_six_windows_have_an_interval() -> None:
-    interval_j = measured(Device(), total_s=12.0).interval_j_per_step
-    assert interval_j == pytest.approx((24.0, 24.0), rel=0.01)
-
-
-def test_a_window_lasts_as_long_as_the_sensor_needs() -> None:
-    assert measured(Device(), total_s=0.1).duration_s == pytest.approx(6.0, abs=0.2)  # three
-    assert measured(Device(refresh_s=0.02), total_s=5.0).duration_s == pytest.approx(5.0, abs=0.2)
-
-
 # ---- what can go wrong ---------------------------------------------------------------------------
 
 
@@ -213,20 +195,6 @@ def test_a_stuck_counter_gives_way_to_the_sensor() -> None:
     assert (energy.meter, energy.kind) == ("sensor", "power")
     assert energy.energy_j_per_step == pytest.approx(Device.STEP_J, rel=0.01)
     assert energy.notes == ("the counter did not advance in 10.2 s of work: it is not used",)
-
-
-def test_with_a_stuck_counter_alone_there_is_no_energy() -> None:
-    device = Device()
-    device.break_counter = lambda _energy_j: 42.0
-
-    measurement = measurement_of(device, "counter", total_s=3.0)
-
-    assert measurement.energy is None
-    assert measurement.reasons == ("the counter did not advance in 3 s of work: it is not used",)
-    assert [one.name for one in measurement.passes] == [
-        "idle", "lead-in", "window 1", "window 2", "window 3",
-    ]  # fmt: skip
-    assert len(measurement.readings) == pytest.approx(1000, abs=20)
 
 
 def energy_of(*powers_w: float, sampled_w: float | None = None) -> EnergyResult:

@@ -82,20 +82,6 @@ def test_a_model_that_calls_exit() -> None:
     assert failure.log.endswith("sys.exit(task)\nSystemExit: 3\n")
 
 
-def test_a_process_that_leaves_at_once() -> None:
-    assert run_isolated(isolated_work.leave, 0) == Outcome(
-        failure=Failure(
-            reason="the process ended with code 4 and without an answer",
-            hint="--in-process, where a command has it, shows where",
-        )
-    )
-
-
-def test_a_task_that_cannot_be_sent() -> None:
-    with pytest.raises((TypeError, AttributeError), match="pickle"):
-        run_isolated(isolated_work.add, lambda: None)
-
-
 def test_a_listener_that_fails_leaves_no_process_behind() -> None:
     pids: list[int] = []
 

@@ -64,24 +64,6 @@ def test_the_energy_of_one_call() -> None:
     assert layer.calls / layer.syncs == pytest.approx(50, rel=0.05)  # not waited for at each call
 
 
-def test_it_ends_at_the_limit_and_says_so() -> None:
-    layer = Layer(Device(), noise_w=200.0)
-
-    energy = repeated(layer, target=0.001, limit_s=8.0)
-
-    assert energy is not None
-    assert not is_certain(energy, 0.001)
-    assert layer.device.now_s == pytest.approx(8.9, abs=0.5)  # with 0.9 s of finding out
-    assert energy.power_std_w is not None and energy.power_std_w > 100
-
-
-def test_a_meter_that_does_not_work_gives_none() -> None:
-    layer = Layer(Device())
-    layer.device.break_counter = lambda _energy_j: 42.0
-
-    assert repeated(layer, layer.device.meters("counter")) is None
-
-
 # ---------------------------------------------------------------- every layer of a network
 
 
@@ -211,37 +193,6 @@ def test_every_call_of_a_layer_has_its_own_joules(monkeypatch: pytest.MonkeyPatc
     assert told == [(1, 2), (2, 2)]
 
 
-def test_one_call_that_cannot_be_repeated_leaves_its_layer_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class OnceWithAllRows(PerRow):
-        def forward(self, given: Tensor) -> Tensor:
-            assert len(given) == 1 or self.calls < 3, "somebody has to prepare this"
-            return super().forward(given)
-
-    device = Device()
-    taken = stepper_of(Twice(OnceWithAllRows(device, 500.0)), PerRow(device, 500.0))
-
-    found, _ = energies(monkeypatch, device, taken)
-
-    assert list(found) == ["1"]
-
-
-def test_layers_of_a_compiled_model_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = Device()
-    taken = stepper_of(Draws(device, 500.0))
-
-    def compiled(*_args: Any) -> Any:
-        raise AssertionError("a compiled model has no layers")
-
-    taken.model = compiled
-
-    found, _ = energies(monkeypatch, device, taken)
-
-    assert joules(found) == {"0": [pytest.approx(0.5, rel=0.05)]}
-    assert taken.model is compiled
-
-
 def test_what_each_layer_is_given() -> None:
     class Net(nn.Module):
         def __init__(self) -> None:
@@ -264,50 +215,8 @@ def test_what_each_layer_is_given() -> None:
     assert not any(part._forward_pre_hooks for part in taken.module.modules())
 
 
-def alike(one: nn.Module, two: nn.Module, *inputs: Tensor) -> bool:
-    first, second = (inputs * 2)[:2]
-    ours = CapturedCall(path="a", layer=one, args=(first,), kwargs={})
-    theirs = CapturedCall(path="b", layer=two, args=(second,), kwargs={})
-    return ours.workload_key == theirs.workload_key
-
-
-class Scaled(nn.Module):
-    """A layer that does not tell its size."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size, 3))
-
-
-def test_layers_that_do_the_same_work_have_one_key() -> None:
-    row, rows = torch.ones(1, 3), torch.ones(2, 3)
-    assert alike(nn.Linear(3, 4), nn.Linear(3, 4), row)
-    assert not alike(nn.Linear(3, 4), nn.Linear(3, 4), row, rows)
-    assert not alike(nn.Linear(3, 4), nn.Linear(3, 5), row)
-    assert not alike(nn.Linear(3, 4), nn.Linear(3, 4, bias=False), row)
-    assert not alike(nn.ReLU(), nn.GELU(), row)
-    assert not alike(nn.ReLU(), nn.ReLU(), row, row.half())
-    assert not alike(nn.ReLU(), nn.ReLU(), row, row.clone().requires_grad_())
-    assert alike(Scaled(2), Scaled(2), row)
-    assert not alike(Scaled(2), Scaled(64), row)
-
-
 def given_to(layer: nn.Module, taken: Stepper) -> CapturedCall:
     return next(one for one in capture_layer_calls(taken) if one.layer is layer)
-
-
-@pytest.mark.parametrize(("mode", "stays"), [("train", False), ("infer", True)])
-def test_an_activation_in_place_is_repeated_beside_in_training_only(mode: str, stays: bool) -> None:
-    relu = nn.ReLU(inplace=True)
-    taken = stepper_of(nn.Linear(3, 3), relu, mode=mode)
-    one = given_to(relu, taken)
-
-    with make_repeatable(one, taken) as call:
-        assert call is not None
-        assert relu.inplace is stays
-        call()
-
-    assert relu.inplace
 
 
 def test_training_repeats_the_backward_too_and_trains_nothing() -> None:
@@ -323,14 +232,3 @@ def test_training_repeats_the_backward_too_and_trains_nothing() -> None:
     assert torch.equal(bias_grad, torch.full((3,), 2.0))
     assert weight_grad.shape == (3, 3)
     assert [weight.grad for weight in layer.parameters()] == [None, None]
-
-
-def test_inference_repeats_without_a_graph() -> None:
-    layer = nn.Linear(3, 3)
-    taken = stepper_of(layer)
-
-    with make_repeatable(given_to(layer, taken), taken) as call:
-        assert call is not None
-        output = call()
-
-    assert isinstance(output, Tensor) and output.is_inference()

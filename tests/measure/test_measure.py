@@ -39,16 +39,6 @@ def test_the_batch_is_that_of_the_inputs(
     assert (result.batch_size, result.result.samples_per_step) == (4, 4)
 
 
-def test_errors_name_arguments() -> None:
-    with pytest.raises(RidgelineError) as caught:
-        ridgeline.measure(NET, BATCH, prefetch_factor=2)
-
-    assert (caught.value.problem, caught.value.hint) == (
-        "prefetch_factor needs workers that could fetch",
-        "add workers=2 or more",
-    )
-
-
 def test_warnings_name_arguments() -> None:
     warning = "times were not steady; try `ridgeline run … --warmup-iters 36`"
     record = replace(measured().result, warnings=(warning,))

@@ -14,7 +14,7 @@ import torch
 from tests.measure.fakes import workload
 
 from ridgeline.measure import measure_workload as measurement
-from ridgeline.measure.backends import DeviceMemory, MpsBackend
+from ridgeline.measure.backends import MpsBackend
 from ridgeline.measure.measure_workload import measure_workload
 from ridgeline.measure.run_record import Measurement
 from ridgeline.records import WorkloadSpec
@@ -103,22 +103,3 @@ def test_steps_are_timed_by_events_and_waited_for_at_the_ends_only(metal: Metal)
         "allocated",
         "reserved",
     ]
-
-
-def test_memory_is_what_metal_holds(metal: Metal) -> None:
-    record = measured(energy=False).result
-
-    assert record.memory == DeviceMemory(allocated_bytes=1000, reserved_bytes=4096)
-    assert (record.peak_memory_bytes, record.clock) == (1000, "device events")
-    assert (record.backend, record.device_name) == ("mps", "Apple M2")
-    assert record.kernels is None  # that profiler is NVIDIA's
-
-
-def test_layers_are_marked_by_events_too(metal: Metal) -> None:
-    result = measured(energy=False, layers=True)
-
-    assert result.layers is not None
-    assert not result.layers.is_held_back
-    assert len(result.layers.steps_s) == 20
-    assert result.layers.samples_s["(model)", "forward"] == pytest.approx([0.001] * 20)
-    assert sum(result.layers.samples_s["(model)", "backward"]) == pytest.approx(20 * 0.004)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.measure.fakes import CPU, FP32, Said, line_batch, squares, stepper, workload
+from tests.measure.fakes import CPU, FP32, Said, line_batch, stepper, workload
 from torch import Tensor, nn
 
 from ridgeline.measure.backends import Backend, Precision
@@ -64,16 +64,6 @@ def test_batches_of_a_step_have_the_gradient_of_one_big_batch() -> None:
         assert torch.allclose(parts[name], weight, rtol=0, atol=1e-6)
 
 
-def test_gradients_are_gone_after_a_step_and_the_loss_is_kept_without_its_graph() -> None:
-    taken = stepper(workload(), line_batch(2))
-
-    taken.step(NoMarks())
-
-    assert [weight.grad for weight in taken.module.parameters()] == [None, None]
-    assert taken.last_loss is not None
-    assert not taken.last_loss.requires_grad
-
-
 class Watched(nn.Linear):
     """Tells what its forward pass made."""
 
@@ -99,21 +89,6 @@ def test_inference_makes_no_graph(mode: str, seen: tuple[bool, bool, bool]) -> N
         not torch.equal(*pair) for pair in zip(before, taken.module.parameters(), strict=True)
     ]
     assert changed == [mode == "train"] * 2
-
-
-def test_batches_that_are_not_there_yet_are_moved() -> None:
-    def on_meta(output: Tensor, inputs: Inputs) -> Tensor:
-        assert output.device.type == "meta"
-        return squares(output, inputs)
-
-    meta = Backend(kind="cpu", device=torch.device("meta"), name="nothing")
-    work = workload(make=lambda: nn.Linear(3, 1), loss=on_meta)
-    taken = make_stepper(work, Settings(), meta, FP32, lambda _: (iter([line_batch(2)]), False))
-
-    taken.step(NoMarks())
-
-    assert taken.placement == Placement(device=torch.device("meta"))
-    assert {weight.device.type for weight in taken.module.parameters()} == {"meta"}
 
 
 def test_what_the_batches_are_to_become() -> None:
@@ -159,18 +134,6 @@ def test_random_numbers_go_on_as_if_nothing_had_been_measured() -> None:
     assert (torch.rand(3).tolist(), random.random()) == expected
 
 
-def test_frozen_weights_are_not_trained() -> None:
-    def make() -> nn.Module:
-        layer = nn.Linear(3, 1)
-        layer.bias.requires_grad_(False)
-        return layer
-
-    taken = stepper(workload(make=make), line_batch(2))
-
-    assert taken.optimizer is not None
-    assert [len(group["params"]) for group in taken.optimizer.param_groups] == [1]
-
-
 @pytest.fixture
 def ranges(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What NVTX is told: `+` where a range starts, `-` where it ends."""
@@ -200,28 +163,6 @@ def test_ranges_for_nsight(ranges: list[str]) -> None:
         "+backward", "-backward", "+optimizer", "-optimizer", "-step",
     ]  # fmt: skip
     assert ranges[0] == "+ridgeline:step"
-
-
-def test_a_loss_is_scaled_up_and_the_optimizer_is_asked_through_the_scaler() -> None:
-    calls: list[str] = []
-
-    class Scaler:
-        def scale(self, loss: Tensor) -> Tensor:
-            calls.append("scale")
-            return loss * 8
-
-        def step(self, optimizer: torch.optim.Optimizer) -> None:
-            calls.append("step")
-
-        def update(self) -> None:
-            calls.append("update")
-
-    taken = stepper(workload(), line_batch(2))
-    taken.scaler = Scaler()  # type: ignore[assignment]
-
-    taken.step(NoMarks())
-
-    assert calls == ["scale", "step", "update"]
 
 
 def test_a_model_without_a_loss_is_trained_on_the_mean_of_its_outputs() -> None:

@@ -191,7 +191,6 @@ def test_a_file_without_module_names_is_compared_by_totals(export: Export, tmp_p
 
 # ---------------------------------------------------------------- nine exports
 
-SLOW = pytest.mark.slow
 SMALL: dict[str, Any] = {"vocab_size": 40, "embedding_size": 8, "hidden_size": 8}
 NETWORKS = [  # the goldens have more
     pytest.param("mobilenet_v2", {"input_size": 64}, id="mobilenet_v2"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +9,7 @@ import psutil
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.machine import system
-from ridgeline.profile import counting
-from ridgeline.profile.counting import find_ncu, query_metrics
+from ridgeline.profile.counting import find_ncu
 from ridgeline.profile.processes import Ncu
 from ridgeline.profile.request import Plan
 
@@ -26,14 +23,6 @@ dram__bytes                Counter     byte    # of bytes accessed in DRAM
 gpu__time_duration         Counter     ns      incremental duration
 Note: the names need .sum or .avg
 """
-
-
-@pytest.fixture(autouse=True)
-def _nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No variable, no program on the path, none in the usual places."""
-    monkeypatch.delenv("RIDGELINE_NCU", raising=False)
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setattr(system, "NCU_PATTERNS", (f"{tmp_path}/cuda-*/ncu",))
 
 
 def script(path: Path, says: str, then: str = "") -> Path:
@@ -83,29 +72,6 @@ def test_an_old_one_is_refused(
         return
     with pytest.raises(RidgelineError, match=f"is ncu {number}, which is too old"):
         find_ncu()
-
-
-def test_one_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RIDGELINE_NCU", str(tmp_path))  # a folder
-    with pytest.raises(RidgelineError, match=r"gave no answer: .*Permission denied"):
-        find_ncu()
-
-
-def test_one_that_hangs_is_ended_with_what_it_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # given an ncu whose child says its number and then sleeps
-    script(tmp_path / "ncu", "", f"sleep 60 & echo $! > {tmp_path / 'child'}; wait")
-    monkeypatch.setattr(counting, "ANSWER_S", 0.5)
-    # when it is asked something
-    with pytest.raises(RidgelineError, match=r"gave no answer: .*timed out after 0.5 seconds"):
-        query_metrics(Ncu(str(tmp_path / "ncu"), "2025.3.1"))
-    # then neither of them is left
-    child = int((tmp_path / "child").read_text())
-    end_s = time.monotonic() + 5
-    while _runs(child) and time.monotonic() < end_s:
-        time.sleep(0.01)
-    assert not _runs(child)
 
 
 def _runs(pid: int) -> bool:

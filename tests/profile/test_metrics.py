@@ -75,15 +75,6 @@ def test_fixed_groups_of_nsight_compute(
     assert choose_metrics(metrics_of(chip), precision).ncu_groups() == expected
 
 
-def test_a_program_of_which_nothing_is_known_may_use_all_types() -> None:
-    found = choose_metrics(metrics_of("gh100"), "")
-    types = tensor("src_fp16", "src_bf16_dst_fp32", "src_tf32_dst_fp32", "src_fp8")
-    assert found.metrics == VECTOR + READ_WRITE + TIME + types
-    assert found.missing == ()
-    # fp8 has no parts: one instruction does it all
-    assert set(found.parts) == set(tensor("src_fp16", "src_bf16_dst_fp32", "src_tf32_dst_fp32"))
-
-
 @pytest.mark.parametrize(
     ("chip", "precision", "types"),
     [

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -20,7 +18,7 @@ from ridgeline.profile.counting import (
     read_record,
 )
 from ridgeline.profile.cupti import GRAPH_LAUNCHES, Cupti, RefusedError
-from ridgeline.profile.model_process import count_inside, refuse_without_cupti
+from ridgeline.profile.model_process import count_inside
 from ridgeline.profile.profile_step import INSIDE, REFUSED, Job
 
 SETUP, COPY = ["fill", "ridgeline:test:setup"], ["neg", "ridgeline:test:copy:8"]
@@ -133,30 +131,6 @@ def test_each_way_to_refuse_says_why(
         read_record(job, CountedLaunches)
 
 
-def one_pass(self: FakeLibrary, asked: Any) -> None:
-    asked._obj.passes = 1
-
-
-def test_nobody_waits_any_more(
-    library: FakeLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(model_process, "is_parent_gone", lambda folder: True)
-    with pytest.raises(SystemExit, match="the parent process of inside ended"):
-        count_inside(job_in(tmp_path), 0, lambda: library.launch("gemm"))
-
-
-def test_counters_have_a_part_of_the_memory_that_this_process_may_use(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    import psutil
-
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
-    for limit_bytes, expected in ((None, 250), (400, 100), (5000, 250)):
-        limits = SimpleNamespace(memory_bytes=limit_bytes)
-        monkeypatch.setattr(model_process, "find_limits", lambda limits=limits: limits)
-        assert model_process._memory_bytes() == expected
-
-
 def test_without_permission(library: FakeLibrary, tmp_path: Path) -> None:
     library.refuses = "cuptiProfilerGetCounterAvailability"
     job = job_in(tmp_path)
@@ -164,20 +138,6 @@ def test_without_permission(library: FakeLibrary, tmp_path: Path) -> None:
     assert "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES" in job.path(REFUSED).read_text()
     with pytest.raises(RefusedError):
         read_record(job, CounterPlan)
-
-
-def test_without_the_library_it_is_said_at_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def none() -> Cupti:
-        raise RefusedError("this PyTorch comes without CUPTI")
-
-    monkeypatch.setattr(model_process, "loaded_cupti", none)
-    job = job_in(tmp_path)
-    with pytest.raises(SystemExit) as ended:
-        refuse_without_cupti(job)
-    assert ended.value.code == 0
-    assert job.path(REFUSED).read_text() == "this PyTorch comes without CUPTI"
 
 
 def launching(library: FakeLibrary, name: str) -> Callable[[torch.Tensor], torch.Tensor]:

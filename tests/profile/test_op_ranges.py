@@ -92,24 +92,6 @@ def test_a_module_that_is_used_twice_has_both_uses() -> None:
     ]
 
 
-class InPlace(nn.Module):
-    """An activation in place on a view, before a layer that looks at its weight first."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 2)
-        self.act = nn.Hardswish(inplace=True)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.last(self.act(self.first(x).view(-1, 8)))
-        return out
-
-
-def test_the_gradient_of_an_activation_in_place_is_its_own() -> None:
-    told = [call for call in calls_of(InPlace()) if call.op == "aten::hardswish_backward"]
-    assert [(call.phase, call.layer) for call in told] == [("backward", "act")]
-
-
 class Nested(nn.Module):
     """Checkpoints in checkpoints, more than one thread's backward may hold; `tanh` is no module."""
 
@@ -138,99 +120,6 @@ def test_layers_are_told_on_every_thread_of_a_backward_pass() -> None:
     products = {call[1]: number for call, number in calls.items() if call[2] == "mm"}
     assert products == {f"parts.{n}": n + 2 for n in range(Nested.LAYERS)}
     assert calls["backward", "(model)", "tanh_backward"] == Nested.LAYERS
-
-
-class Functional(nn.Module):
-    """Work of its own around a part's, all of it done again in the backward pass."""
-
-    def __init__(self, use_reentrant: bool) -> None:
-        super().__init__()
-        self.part, self.use_reentrant = nn.Linear(4, 4, bias=False), use_reentrant
-
-    def forward(self, x: Tensor) -> Tensor:
-        def work(one: Tensor) -> Tensor:
-            return torch.tanh(self.part(one.exp()))
-
-        out: Tensor = checkpoint(work, x, use_reentrant=self.use_reentrant)
-        return out
-
-
-@pytest.mark.parametrize("use_reentrant", [False, True])
-def test_a_function_that_is_done_again_is_its_module_s(use_reentrant: bool) -> None:
-    net = nn.Sequential(nn.Linear(4, 4), Functional(use_reentrant), nn.ReLU())
-    calls = [one for one in told(calls_of(net), "backward") if one[2] in ("exp", "mm", "tanh")]
-    assert calls == [
-        ("backward", "1", "exp"),  # again
-        ("backward", "1.part", "mm"),
-        ("backward", "1", "tanh"),
-        ("backward", "1.part", "mm"),  # gradients of weight and input
-        ("backward", "1.part", "mm"),
-        ("backward", "0", "mm"),
-        ("backward", "0", "mm"),
-    ]
-
-
-class Force(nn.Module):
-    """Asks for gradients in its forward pass, as networks of potentials do."""
-
-    def __init__(self, is_kept: bool) -> None:
-        super().__init__()
-        self.energy, self.is_kept = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), is_kept
-
-    def forward(self, x: Tensor) -> Tensor:
-        energy = self.energy(x).sum()
-        (force,) = torch.autograd.grad(energy, x, create_graph=self.is_kept, retain_graph=True)
-        out: Tensor = force * energy
-        return out
-
-
-@pytest.mark.parametrize("is_kept", [False, True])
-def test_gradients_inside_a_forward_pass_keep_their_layers(is_kept: bool) -> None:
-    calls = told(calls_of(Force(is_kept)), "forward", "backward", "optimizer")
-    # the forward pass has the layers' work, and their gradients
-    products = [one for one in calls if one[2] in ("addmm", "mm", "tanh", "tanh_backward")]
-    assert products[:4] == [
-        ("forward", "energy.0", "addmm"),
-        ("forward", "energy.1", "tanh"),
-        ("forward", "energy.1", "tanh_backward"),
-        ("forward", "energy.0", "mm"),
-    ]
-    # and goes on with them: what comes back through these is theirs, too
-    assert {(phase, layer) for phase, layer, _ in products[4:]} == {
-        ("backward", "energy.0"),
-        ("backward", "energy.1"),
-    }
-    assert next(one for one in calls if one[2] == "mul") == ("forward", "(model)", "mul")
-
-
-def test_a_penalty_on_gradients_is_the_loss_s() -> None:
-    # given a loss that is made of gradients, after a first backward
-    net = Net()
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    marks = OpRanges(lambda name: nullcontext())
-    x = torch.ones(3, 4, requires_grad=True)
-    with marks.watching():
-        out = net(x).sum()
-        (grad,) = torch.autograd.grad(out, x, create_graph=True)
-        (out + grad.square().mean()).backward()
-        optimizer.step()
-    # then it is no part of the optimizer, forward or backward
-    calls = told(marks.calls, "forward", "backward", "optimizer")
-    assert ("forward", "(loss)", "pow") in calls
-    assert ("forward", "(loss)", "mean") in calls
-    assert {op for phase, layer, op in calls if "(optimizer)" in (phase, layer)} == {"add_"}
-
-
-def test_without_gradients_all_is_forward() -> None:
-    marks = OpRanges(lambda name: nullcontext())
-    with marks.watching(), torch.inference_mode():
-        Net()(torch.ones(3, 4))
-    inside = [call for call in marks.calls if call.layer != "(loss)"]  # weights are made before
-    assert [(call.op, call.layer, call.phase) for call in inside] == [
-        ("aten::linear", "first", "forward"),
-        ("aten::relu_", "act", "forward"),
-        ("aten::linear", "last", "forward"),
-    ]
 
 
 def test_an_error_in_the_model_leaves_no_hook_behind() -> None:

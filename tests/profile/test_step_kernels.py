@@ -18,7 +18,6 @@ from ridgeline.profile.step_kernels import (
     PRODUCT_FLOPS,
     Events,
     TracedSteps,
-    add_layers,
     check_counters,
     check_phases,
     compute_ratios,
@@ -26,7 +25,6 @@ from ridgeline.profile.step_kernels import (
     join_counters,
     read_traced_steps,
     short_name,
-    sum_copies,
 )
 
 # ---------------------------------------------------------------- the trace
@@ -102,15 +100,6 @@ def test_operators_of_kernels(
     assert operators_of(events) == expected
 
 
-@pytest.mark.parametrize(
-    ("moment", "index"),
-    [(9.9, NOWHERE), (10, 0), (15, 0), (20, 0), (20.1, NOWHERE), (30, 1), (41, NOWHERE)],
-)
-def test_a_launch_outside_of_every_operator(moment: float, index: int) -> None:
-    events = [operator(0, 10, 10), operator(1, 30, 10), launch(1, moment), kernel("k", 1, 90)]
-    assert operators_of(events) == [("k", index)]
-
-
 def test_the_recorded_step(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(text("trace.json"))
@@ -120,36 +109,6 @@ def test_the_recorded_step(tmp_path: Path) -> None:
     assert not table["index"].eq(NOWHERE).any()
     # operators follow one another in the order of their numbers
     assert table["index"].is_monotonic_increasing
-
-
-def test_recorded_copies(tmp_path: Path) -> None:
-    # given a step of two linear layers, a SiLU in place between them, and a cat of one tensor
-    job = Job(name="trace", role=TRACE, folder=str(tmp_path))
-    job.path("trace1.json").write_text(text("copies-trace.json"))
-    job.path("ops1.json").write_text(text("copies-ops.json"))
-    traced = read_traced_steps(job)
-    assert len(traced.kernels) == 19
-    # then the input of the SiLU and the result of cat are copied, 128 · 256 numbers each
-    copied = sum_copies(add_layers(traced.copies, traced.calls), steps=1)
-    moved = 2 * 128 * 256 * 4
-    names = ["kind", "layer", "op", "launches", "moved_bytes"]
-    assert copied[names].to_records(index=False).tolist() == [
-        ("Memset (Device)", "first", "aten::addmm", 1, 256),
-        ("Memcpy DtoD (Device -> Device)", "act", "aten::clone", 1, moved),
-        ("Memcpy DtoD (Device -> Device)", "(model)", "aten::cat", 1, moved),
-        ("Memset (Device)", "last", "aten::addmm", 1, 32),
-    ]
-    # and the device was busy with 59.01 µs of kernels and 3.65 µs of these, one after the other
-    assert traced.busy_s == pytest.approx(59.01e-6 + 3.647e-6, rel=1e-3)
-
-
-@pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"traceEvents": [', "3"])
-def test_a_file_that_is_no_trace(tmp_path: Path, content: str | None) -> None:
-    path = tmp_path / "trace.json"
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(RidgelineError, match="the trace of the step cannot be read"):
-        Events.read(path).kernels()
 
 
 def test_copies_are_apart_from_kernels(tmp_path: Path) -> None:
@@ -380,13 +339,6 @@ def test_counted_over_true() -> None:
         "product fp32": 1.0,
         "product fp16": 0.5,
     }
-
-
-def test_parts_of_a_product_in_several_groups_are_added_up() -> None:
-    part = float(PRODUCT_FLOPS // 4)
-    one = capture(FP16, FP16, flops_fp16_matrix=[part, part])  # two kernels of one product
-    two = capture(FP16, flops_fp16_matrix=[2 * part])
-    assert compute_ratios([one, two]) == {"product fp16": 1.0}
 
 
 @pytest.mark.parametrize(

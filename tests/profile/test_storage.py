@@ -21,13 +21,10 @@ from ridgeline.profile.request import (
     Plan,
     ProfiledStep,
     Request,
-    request_for_program,
     request_for_run,
 )
 from ridgeline.records import (
     CopyTotals,
-    Device,
-    Host,
     ProfileCost,
     ProfileOptions,
     ProfileSummary,
@@ -65,22 +62,6 @@ def test_the_request_for_a_run_knows_its_memory_and_device() -> None:
     content["found"] |= {"memory": None, "device_name": ""}
     content["provenance"] = {}
     assert request_for_run(to_run(Path("r1"), content), TASK) == Request(task=TASK)
-
-
-@pytest.mark.parametrize(
-    ("names", "device"),
-    [
-        (["NVIDIA H200", "NVIDIA H200"], "NVIDIA H200"),
-        (["NVIDIA H200", "NVIDIA T400"], ""),  # which one it will use is not known
-        ([], ""),
-    ],
-)
-def test_the_device_of_a_program(names: list[str], device: str) -> None:
-    gpus = [Device(kind="cuda", index=n, name=name) for n, name in enumerate(names)]
-    host = Host(devices=(Device(kind="mps", name="M2"), *gpus))
-    assert request_for_program(["python", "train.py"], "bf16", host, tier="time") == Request(
-        program=("python", "train.py"), program_precision="bf16", device=device, tier="time"
-    )
 
 
 # ---------------------------------------------------------------- by hand
@@ -150,17 +131,6 @@ def test_a_small_profile_whole() -> None:
         ),
         warnings=("careful",),
     )
-
-
-def test_a_profile_without_counters_or_a_run() -> None:
-    kernels = three_kernels().drop(columns=["dram_bytes", "flops_fp32_vector"])
-    profiled = ProfiledStep(kernels=kernels, plan=None, step_time_s=9.0)
-    summary = summarise(Request(program=("python", "train.py"), tier="time"), profiled, None)
-    assert (summary.provenance, summary.kind) == ("measured", "ncu program")
-    assert summary.gap_s == 0.0  # kernels side by side may take longer than their step
-    assert summary.totals == NOTHING
-    assert summary.phases["forward"] == {"launches": 1.0, "time_s": 6.0, "flops": None}
-    assert (summary.plan, summary.self_test, summary.device_name) == (None, None, None)
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.report.profiled import folder, profiled_folder, store_capture
+from tests.report.profiled import store_capture
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records import ProfileSummary
 from ridgeline.report.executed import Executed, describe_times
 from ridgeline.report.figures import write_figure
-from ridgeline.report.figures.steps import draw_steps
-from ridgeline.report.figures.style import in_style
-from ridgeline.report.figures.views import list_views
-from ridgeline.report.markdown import report_text
-from ridgeline.report.page import describe_machine
 from ridgeline.report.stored import names_of
 from ridgeline.report.study import read_study
 from ridgeline.roofline.roofs import BITS, user_roofs
@@ -51,21 +46,6 @@ def test_captures_with_the_same_name_are_told_apart() -> None:
     }
 
 
-def test_names_of_captures_are_the_same_wherever_they_are_told(tmp_path: Path) -> None:
-    # given two captures with one label, when one of them alone is read
-    results = folder(tmp_path)
-    notes = ["fp16 is a guess"]
-    store_capture(results, "two", {"command": "import", "files": ["a.csv"]}, warnings=notes)
-    second = store_capture(results, "two", {"command": "import", "files": ["b.csv"]})
-    both, alone = read_study(results), read_study(results, run_ids=[second.run_id])
-    # then tables, points and notes call them by the same names
-    names = ["two (a.csv)", "two (b.csv)"]
-    assert both.captures["label"].tolist() == names
-    assert alone.captures["label"].tolist() == names[1:]
-    assert set(both.points["model"]) > set(names)
-    assert both.remarks == (f"the capture {names[0]}: fp16 is a guess",)
-
-
 @pytest.mark.parametrize(
     ("launches", "text"),
     [
@@ -79,28 +59,6 @@ def test_kernels_without_a_step_have_their_own_time(launches: int, text: str) ->
                    launches=launches, kernel_time_s=0.002, step_time_s=None, flops_by_roof={},
                    bytes_by_level={})  # fmt: skip
     assert describe_times(one) == text
-
-
-def test_a_capture_has_a_mark_of_its_own_in_the_legend(tmp_path: Path) -> None:
-    # given a run with counters and a capture, or a capture alone
-    results = profiled_folder(tmp_path)
-    capture = store_capture(results)
-    both, alone = read_study(results), read_study(results, run_ids=[capture.run_id])
-    legends = []
-    for study in (both, alone):
-        with in_style():
-            drawing = draw_steps(list_views(study)[0])
-        assert drawing is not None
-        (box,) = drawing.canvas.legends
-        legends.append([text.get_text().replace("\n", " ") for text in box.get_texts()])
-    # then the legend says what its cross is
-    cross = "a capture: hardware counters of all its kernels"
-    assert legends == [
-        ["model or capture", "resnet50", "RN50 amp", "precision", "amp", "mark",
-         "counted from the graph (static)", "hardware counters", cross,
-         "bytes: moved … fused"],
-        ["model or capture", "RN50 amp", "mark", cross],
-    ]  # fmt: skip
 
 
 def test_a_file_holds_the_figure_of_one_machine(tmp_path: Path) -> None:
@@ -117,15 +75,3 @@ def test_a_file_holds_the_figure_of_one_machine(tmp_path: Path) -> None:
         "  hint: choose one machine: `ridgeline roofline nvidia-h200 …` or"
         " `ridgeline roofline unnamed-device …`; or name a folder with --out DIR"
     )
-
-
-def test_an_imported_device_has_no_number(tmp_path: Path) -> None:
-    # given a capture of a device that was neither measured nor used here
-    results = ResultsFolder(tmp_path)
-    store_capture(results)
-    study = read_study(results)
-    # then its number is not told, which nobody knows; of a run's device it is
-    assert "| nvidia-h200 | NVIDIA H200 |  |" in report_text(study, folder=tmp_path)
-    assert [describe_machine(study, machine)["device"] for machine in study.machines] == [""]
-    here = read_study(folder(tmp_path / "here"))
-    assert [describe_machine(here, machine)["device"] for machine in here.machines] == ["cuda:0"]

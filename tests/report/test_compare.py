@@ -18,8 +18,6 @@ from ridgeline.report.comparison import (
 )
 from ridgeline.store import ResultsFolder, Run
 
-PASSPORT = str(Path(__file__).parents[1] / "data" / "passport-h200.json")
-
 
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ResultsFolder:
@@ -73,21 +71,6 @@ def test_whole_folders_are_matched_strictly(results: ResultsFolder) -> None:
         "two/ has resnet101, batch 128, train, tf32"
     )
     assert len(of_runs("one:resnet50", "two:resnet101").rows) == 1  # named, so it is meant
-
-
-def test_runs_in_another_environment_are_no_repeats(results: ResultsFolder) -> None:
-    # given on either side a run with one thread, one with the default, one without a record
-    for label in ("before", "after"):
-        write(results, label=label, provenance={"environment": {"OMP_NUM_THREADS": "1"}})
-        write(results, label=label, provenance={"environment": {}})
-        write(results, label=label)
-
-    found = of_runs("before", "after")
-
-    assert {row.name: row.time.runs for row in found.rows} == {
-        "vgg16, batch 128, train, tf32, OMP_NUM_THREADS=1": (1, 1),
-        "vgg16, batch 128, train, tf32": (2, 2),
-    }
 
 
 def test_runs_on_a_busy_machine_are_not_judged(results: ResultsFolder) -> None:

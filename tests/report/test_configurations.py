@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.report.hand_study import make_study, run_row, step_row
+from tests.report.hand_study import make_study, run_row
 
 from ridgeline.report.configurations import (
     alike,
@@ -14,39 +13,8 @@ from ridgeline.report.configurations import (
     read_settings,
     word,
 )
-from ridgeline.report.markdown import report_text
-from ridgeline.report.study import Study
-from ridgeline.report.tables import complexity_table
 
 SMALL, LARGE = '{"hidden_size": 64}', '{"hidden_size": 1024}'
-
-
-def two_sizes() -> Study:
-    """One model by name, two networks by size."""
-    runs = [
-        run_row(run_id="small", model="gpt2", config=SMALL, step_median_s=0.01, flops=1e9),
-        run_row(run_id="large", model="gpt2", config=LARGE, flops=2e10),
-    ]
-    points = [
-        step_row(run_id="small", model="gpt2", flops=1e9, time_s=0.01),
-        step_row(run_id="large", model="gpt2", flops=2e10),
-    ]
-    return make_study(runs, points)
-
-
-def test_two_sizes_of_a_model_are_two_everywhere() -> None:
-    study = two_sizes()
-    small, large = "hidden_size=64", "hidden_size=1024"
-
-    assert [(case.title, case.run_ids) for case in study.cases] == [
-        (f"gpt2, batch 8, fp32 training, {small}", ("small",)),
-        (f"gpt2, batch 8, fp32 training, {large}", ("large",)),
-    ]
-    complexity = complexity_table(study)
-    assert complexity[["settings", "flops"]].to_numpy().tolist() == [
-        [f"{large}, input 32, sgd", 2e10], [f"{small}, input 32, sgd", 1e9],
-    ]  # fmt: skip
-    assert "2 runs of 2 configurations of 1 network" in report_text(study, folder=Path())
 
 
 @pytest.mark.parametrize(

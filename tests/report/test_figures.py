@@ -15,14 +15,12 @@ import pytest
 from matplotlib.transforms import Affine2D, Bbox
 from tests.report.hand_study import make_study, training
 
-from ridgeline.errors import RidgelineError
 from ridgeline.findings import COLUMNS as FINDING_COLUMNS
 from ridgeline.report.configurations import add_rates
 from ridgeline.report.convolutions import OF_CONVOLUTIONS
 from ridgeline.report.figures import ENERGY_KINDS, KINDS, steps, times, write_figures, write_machine
 from ridgeline.report.figures.rooflines import (
     RoofSet,
-    both_rates,
     draw_machine,
     outline,
     roof_names,
@@ -31,9 +29,6 @@ from ridgeline.report.figures.style import Drawing, in_style
 from ridgeline.report.figures.views import (
     MachineView,
     list_views,
-    short_device,
-    short_name,
-    shorten_name,
 )
 from ridgeline.report.study import Machine, Study
 from ridgeline.roofline.points import COLUMNS
@@ -217,13 +212,6 @@ def test_figures_that_cannot_be_drawn_are_absent(
     assert (tmp_path / "figures").exists() is bool(kinds)
 
 
-def test_what_is_asked_for_must_exist(tmp_path: Path) -> None:
-    with pytest.raises(RidgelineError, match=r"no kind of figure is called 'pie'\n.*classic"):
-        write_figures(two_machines(), tmp_path, kinds=["pie"])
-    with pytest.raises(RidgelineError, match=r"no format is called 'bmp'\n.*png, svg, pdf"):
-        write_figures(two_machines(), tmp_path, formats=["bmp"])
-
-
 OUTLINES = [  # compute roofs, levels, lines, ridges
     (GPU, ["fp32 vector", "fp16 matrix"], ("dram",),
      [((1, 200), (4e12, 800e12)), ((200, 1000), (800e12, 800e12)), ((12.5, 1000), (50e12, 50e12))],
@@ -285,12 +273,6 @@ def test_roofs_of_the_same_height_are_one_line() -> None:
     ]  # fmt: skip
 
 
-def test_two_rates_in_one_text() -> None:
-    assert both_rates(781e12, 989e12, "FLOP/s") == "781 (989) TFLOP/s"
-    assert both_rates(9e14, 1.1e15, "FLOP/s") == "900 TFLOP/s (1.10 PFLOP/s)"
-    assert both_rates(4e12, None, "B/s") == "4.00 TB/s"
-
-
 def test_static_points_are_hollow_with_a_range_and_counters_are_filled() -> None:
     counter = point("a", provenance="counter", dram_bytes=50e9, fused_bytes=float("nan"))
     drawing = drawn(steps.draw_steps, only_view(study([run("a")], [point("a"), counter])))
@@ -313,17 +295,6 @@ def test_what_cannot_be_is_marked() -> None:
     assert list(ring.get_xdata()) == [10.0]
     assert "!" in [text.get_text() for text in texts(drawing)]
     assert legend_texts(drawing)[-1] == "! faster than its roof allows"
-
-
-def test_repeats_are_one_mark() -> None:
-    runs = [run("a", time_s=0.01), run("b", time_s=0.02), run("c", time_s=0.05)]
-    points = [point(name, time_s=time_s) for name, time_s in
-             (("a", 0.01), ("b", 0.02), ("c", 0.05))]  # fmt: skip
-    drawing = drawn(steps.draw_steps, only_view(study(runs, points)))
-
-    (mark,) = lines(drawing, "mark")
-    assert list(mark.get_ydata()) == [5e13]
-    assert "1 configuration on a GPU." in drawing.caption
 
 
 def crowded() -> Study:
@@ -378,16 +349,6 @@ def test_labels_do_not_overlap_even_in_a_crowd(draw: Any) -> None:
     assert legend.get_window_extent().y0 > 0
     every = [*texts(drawing), *legend.get_texts(), *axes.get_xticklabels(), axes.title]
     assert min(text.get_fontsize() for text in every) >= 7
-
-
-def test_a_wide_legend_leaves_room_for_the_axes() -> None:
-    names = [f"a-model-with-a-rather-long-name-{number}" for number in range(12)]
-    runs = [run(name, model=name) for name in names]
-    drawing = drawn(steps.draw_steps, only_view(study(runs, [point(n, model=n) for n in names])))
-
-    (legend,) = drawing.canvas.legends
-    assert "5 others" in [text.get_text() for text in legend.get_texts()]
-    assert drawing.canvas.axes[0].get_position().width > 0.5
 
 
 def test_long_names_leave_room_for_the_bars() -> None:
@@ -446,48 +407,6 @@ def test_titles_and_captions(draw: Any, shown: Study, text: str) -> None:
     views = list_views(shown)
     drawing = drawn(draw, views if draw is times.draw_runtimes else views[0])
     assert text in f"{drawing.title}\n{drawing.caption}"
-
-
-def test_runtimes_are_named_by_what_differs_on_any_machine() -> None:
-    both = [Machine(roofs=GPU), Machine(roofs=CPU)]
-    runs = [
-        run("a", time_s=0.03, threads=8),
-        run("b", time_s=0.01, threads=8, compile="max-autotune"),
-        run("c", roofs=CPU, time_s=0.9, threads=64, compile="max-autotune"),
-        run("d", roofs=CPU, time_s=0.5, threads=64, compile="default"),
-    ]
-    table = times.collect_times(list_views(study(runs, [], both)))
-
-    assert table[["group", "name", "machine"]].to_numpy().tolist() == [
-        [0, "net, fp32, 8, compile max-autotune", "gpu"],
-        [0, "net, fp32, 8, compile max-autotune", "cpu"],
-        [1, "net, fp32, 8, compile default", "cpu"],
-        [2, "net, fp32, 8", "gpu"],
-    ]
-
-
-def test_configurations_are_named_by_what_differs() -> None:
-    runs = only_view(study([
-        run("a"), run("b", compile="default"), run("c", mode="infer", optimizer=None),
-        run("d", model="other"), run("e", time_s=0.02),
-    ], [])).runs  # fmt: skip
-    assert runs["is_chosen"].tolist() == [True, True, True, True, False]
-    assert [short_name(row) for _, row in runs.iterrows()] == [
-        "net, 8, train", "net, 8, train, compile default", "net, 8, infer", "other, 8, train",
-        "net, 8, train",
-    ]  # fmt: skip
-
-
-def test_devices_of_one_host_have_files_of_their_own() -> None:
-    same = [Machine(roofs=GPU), Machine(roofs=Roofs(env="gpu", device="cpu", device_name="a CPU"))]
-    assert [s.name for s in list_views(study([], [], same))] == ["gpu", "gpu-cpu"]
-
-
-def test_short_texts() -> None:
-    assert shorten_name("layer1.0.conv1") == "layer1.0.conv1"
-    assert shorten_name("encoder.layers.11.self_attention.out_proj") == "…self_attention.out_proj"
-    assert shorten_name("void cutlass::gemm::Kernel<float, 3>(int)") == "Kernel"
-    assert short_device("Intel(R) Xeon(R) Gold 6248R CPU @ 3.00GHz") == "Intel Xeon Gold 6248R"
 
 
 def test_the_docs_have_every_figure() -> None:

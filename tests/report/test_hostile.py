@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
-import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -18,7 +14,6 @@ from tests.report.hostile import (
     GONE,
     MEASURED,
     Folder,
-    change,
     compared,
     make_folder,
     put,
@@ -29,16 +24,9 @@ from tests.stored import write_run
 
 from ridgeline.cli import main
 from ridgeline.report.compare import compare
-from ridgeline.report.figures import write_figures
 from ridgeline.report.page import write_page
 from ridgeline.report.study import read_study
 
-NEEDED = (  # fields that every run has, and items of lists and mappings
-    r"^asked\.(command|model|batch_size|mode|precision|optimizer|data|label)$"
-    r"|^found\.(status|backend|device_name|precision|iters|samples_\w+|elapsed_s|step_time_s)$"
-    r"|^found\.warmup|^found\.step_time_s\.(median|mean|min|max)$|split_s\.\w+|\.windows\."
-    r"|\.\d+$|^provenance\.(libraries|commit|ridgeline_commit|host\.devices)\."
-)
 HUGE = 10**400  # a whole number that no float can hold
 RUN_FIELDS: list[tuple[str, Any]] = [
     ("found.step_time_s.median", None), ("found.step_time_s.median", float("nan")),
@@ -93,58 +81,6 @@ def test_a_run_with_a_bad_field_is_passed_over(
     assert name in refusal(lambda: compare(folder.victim, "sound", results=folder.results.path))
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, "{", "3", ""])
-def test_a_run_that_is_no_json_is_passed_over(folder: Folder, text: str) -> None:
-    folder.run_json.write_text(text)
-    assert "cannot read" in only(read_study(folder.results).problems, folder.victim)
-
-
-def text_in(column: str, table: pd.DataFrame) -> pd.DataFrame:
-    return table.assign(**{column: ["x"] * len(table)})
-
-
-TABLES: list[tuple[str, str, Any]] = [
-    ("layers", "no column 'forward_s'", lambda t: t.drop(columns="forward_s")),
-    ("layers", "no column 'layer'", lambda t: t.drop(columns="layer")),
-    ("layers", "Unable to parse", lambda t: text_in("time_s", t)),
-    ("kernels", "no column 'time_s'", lambda t: t.drop(columns="time_s")),
-    ("kernels", "Unable to parse", lambda t: text_in("flops_fp16_matrix", t)),
-    ("ops", "no column 'macs'", lambda t: t.drop(columns="macs")),
-    ("ops", "Invalid object type", lambda t: t.assign(flops=[[1]] * len(t))),
-]
-
-
-@pytest.mark.parametrize(("name", "words", "how"), TABLES, ids=[f"{t[0]} {t[1]}" for t in TABLES])
-def test_a_bad_table_is_passed_over_and_its_run_stays(
-    sound: Folder, folder: Folder, name: str, words: str, how: Any
-) -> None:
-    run_id = folder.count if name == "ops" else folder.victim
-    change(folder.table(run_id, name), how)
-
-    study, comparison = report(folder), compared(folder, sound)
-
-    told = only(study.problems, run_id)
-    assert told.startswith(f"the table {name} of run {run_id} is passed over: ")
-    assert words in told
-    assert study.runs["run_id"].tolist() == [folder.healthy, folder.victim]
-    assert len(comparison.rows) == 2
-
-
-@pytest.mark.parametrize("value", [None, GONE], ids=["null", "gone"])
-@pytest.mark.parametrize("depth", [2, 3, 4])
-def test_a_run_may_say_less(sound: Folder, folder: Folder, depth: int, value: Any) -> None:
-    # given a run without all that is optional, among fields of one depth
-    for name in sorted(leaves(MEASURED)):
-        if name.count(".") == depth - 1 and not re.search(NEEDED, name):
-            with suppress(KeyError):  # it went with what held it
-                put(folder.run_json, name, value)
-    study, comparison = report(folder), compared(folder, sound)
-    told = [text for text in study.problems if "is passed over" in text]
-    assert told == []
-    assert study.runs["run_id"].tolist() == [folder.healthy, folder.victim]
-    assert comparison.before.problems == () or depth == 3  # `samples` is such a field
-
-
 # ---------------------------------------------------------------- anything at all
 
 ODD: list[Any] = [None, "x", "", "\x1b[31m", "\ud800", [], ["x"], [0], {}, {"x": []}, True,
@@ -181,21 +117,6 @@ def test_anything_in_any_field(
 
 
 # ---------------------------------------------------------------- on its way out
-
-
-def test_figures_of_odd_names_and_numbers(folder: Folder, tmp_path: Path) -> None:
-    put(folder.run_json, "asked.model", "\x1b[31m$x_{$ %s <b>\n../..")
-    put(folder.run_json, "found.step_time_s.median", 1e-30)
-    put(folder.passport, "machine", "../\x1b[31m$^")
-    study = report(folder)
-    written = write_figures(study, tmp_path / "figures", kinds=["classic"], formats=["svg"])
-    assert written
-    for figure in written:
-        ElementTree.parse(figure.path)
-    assert {path.parent for figure in written for path in figure.paths} == {tmp_path / "figures"}
-    assert sorted(p.suffix for p in (tmp_path / "figures").iterdir()) == sorted(
-        path.suffix for figure in written for path in figure.paths
-    )
 
 
 @pytest.mark.parametrize("arguments", [["roofline", "--no-figures"], ["compare"]])

@@ -22,9 +22,9 @@ from tests.report.hand_study import (
 
 from ridgeline.report.figures import Figure
 from ridgeline.report.markdown import report_text, unwrap, write_report_md
-from ridgeline.report.markup import code_block, markdown, markdown_line, markdown_table
-from ridgeline.report.sections import cite, find_speed_ups
+from ridgeline.report.sections import cite
 from ridgeline.report.study import Machine, Study
+from ridgeline.report.text import code_block, markdown, markdown_line, markdown_table
 
 markdown_it = pytest.importorskip("markdown_it")
 NASTY = [
@@ -96,34 +96,6 @@ def test_the_sections_are_those_of_a_paper_each_with_a_place(tmp_path: Path) -> 
     assert "\n# My &lt;study&gt;\n" in text
     assert "\n# Roofline study of net on toy\n" in report_text(whole_study(), folder=tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["report.md"]
-
-
-def test_what_stands_in_the_sections(tmp_path: Path) -> None:
-    text = report_text(whole_study(), folder=tmp_path)
-
-    for line in (
-        "This study holds 1 run of 1 configuration of 1 network (net) on toy. net, batch 8, fp32"
-        " training, runs at 400 samples/s on toy (20.0 ms a step). The roofs would allow 800"
-        " (10.0 ms): it reaches 50.0 %. What sets the floor is arithmetic.",
-        "Of the hypotheses below, H2 held and H1 and H3 cannot be decided here. 1 of 1 run came"
-        " with warnings, so the limitations at the end belong to the result.",
-        "| toy | net | train | fp32 | 8 | 1 |",  # the matrix
-        "| net | train | fp32 | 8 | input 32, sgd | 1.00 | 5.00 | 10.0 | 0.500 | 0.100 | 20.0 | 100"
-        " | 0.200 |",
-        "| R1 | net, batch 8, fp32 training | 3.00 | 3.00 | 3.00 | 2.00 |",  # phases
-        "| R1 | toy | net, batch 8, fp32 training | 400 | 320 | 500 | 20.0 | 1.00 | 1 |",
-        "- R1: step times are unstable",
-        "| toy | fp32 matrix | 1.00 TFLOP/s | measured | 2000 |",
-        "| R1 | toy | net, batch 8, fp32 training | static | 20.0 | 500 | 20.0 | 10.0 | compute"
-        " | 50.0 % | 10.0 |",
-        "- Stage counters is skipped: no ncu here.",
-        "- Reading the results: x is damaged.",
-        "# R1\nridgeline run net -b 8",
-        "| R1 | a | first&#124;try |  |",
-        "| R1 | node7 | Linux | ridgeline , torch 2.15.0, Python 3.12.3 |",
-    ):
-        assert line in text
-    assert not re.search(r"\bnan\b|\bNone\b|\binf\b", text)
 
 
 @pytest.mark.parametrize("name", NASTY)
@@ -246,21 +218,6 @@ NET = "net, batch 8, fp32 training"
 )  # fmt: skip
 def test_what_the_analysis_says(study: Study, line: str, tmp_path: Path) -> None:
     assert line in report_text(study, folder=tmp_path)
-
-
-def test_a_lower_precision_and_another_machine_are_compared() -> None:
-    runs = [
-        run_row(run_id="amp", precision="amp", step_median_s=0.008), run_row(run_id="full"),
-        run_row(run_id="big", env="big", threads=64, step_median_s=0.004),
-    ]  # fmt: skip
-    points = [
-        step_row(run_id="full"), step_row(run_id="amp", precision="amp", floor_s=0.0025),
-        step_row(run_id="big", env="big", floor_s=0.002),
-    ]  # fmt: skip
-    pairs = find_speed_ups(make_study(runs, points).cases)
-    assert [[pair[n] for n in ("from", "to", "speed_up", "floors")] for pair in pairs] == [
-        ["fp32", "amp", 2.5, 4.0], ["toy", "big", 5.0, 5.0],
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("disturbed", "is_compared"), [("", True), ("others", False)])

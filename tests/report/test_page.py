@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.browser.studies import (
-    LAYERS,
     SCRIPT,
-    empty_study,
-    h200,
     kernels,
-    other_machine,
     study,
 )
 from tests.report.hand_study import layer_row, make_study, run_row, step_row
 
-from ridgeline.report.configurations import add_rates
 from ridgeline.report.page import SCRIPTS, join_scripts, read_asset, write_page
 from ridgeline.report.page import payload as page_payload
 from ridgeline.report.page.payload import (
@@ -70,73 +64,6 @@ def test_words_of_the_results_folder_are_text(tmp_path: Path) -> None:
     assert SCRIPT in payload(path)["words"]
 
 
-def test_the_payload_says_what_the_study_says(tmp_path: Path) -> None:
-    told = study()
-    got = payload(write_page(told, tmp_path / "page.html"))
-    words, points, runs = got["words"], got["points"], got["runs"]
-    assert [words[i] for i in runs["id"]] == ["nvidia-h200-64", "nvidia-h200-128"]
-    assert runs["batch"] == [64, 128]
-    assert [words[i] for i in runs["command"]] == [
-        f"ridgeline run vgg16 -b {batch} --mode train --precision tf32 --energy-time 10.0"
-        for batch in (64, 128)
-    ]
-    assert [[words[i] for i in roofs] for roofs in runs["roofs"]] == [
-        ["tf32 matrix", "fp32 vector"]
-    ] * 2
-    # a layer's direction without a time is left out; nothing else is
-    kept = told.points[told.points["phase"].eq("all") | told.points["time_s"].notna()
-                       | told.points["grain"].isin(["phase", "step"])]  # fmt: skip
-    assert points["count"] == len(kept)
-    layers = {
-        words[points["name"][i]]: (points["flops"][i], points["time_s"][i])
-        for i in range(points["count"])
-        if words[points["grain"][i]] == "layer" and words[points["phase"][i]] == "all"
-        and points["run"][i] == 1
-    }  # fmt: skip
-    assert layers == {path: (3 * flops, time_s) for path, (_, flops, _, time_s) in LAYERS.items()}
-    table = told.points.set_index(["run_id", "grain", "name", "phase"])["floor_s"]
-    step = next(i for i in range(points["count"]) if words[points["grain"][i]] == "step")
-    floor_s = float(table["nvidia-h200-64", "step", "vgg16", "all"])
-    assert points["floor_s"][step] == pytest.approx(floor_s, rel=1e-4)
-
-
-def test_samples_per_second_are_those_of_the_median_step(tmp_path: Path) -> None:
-    told = study(batches=(128,))
-    changed = told.runs.assign(step_median_s=0.1, images_per_sec=7.0)
-    told = replace(told, runs=add_rates(changed))
-
-    runs = payload(write_page(told, tmp_path / "page.html"))["runs"]
-
-    assert (runs["samples_per_s"], runs["step_s"]) == ([1280], [0.1])
-
-
-def test_numbers_say_whether_their_work_was_counted_or_seen(tmp_path: Path) -> None:
-    static = study(batches=(128,))
-    seen = replace(static, points=static.points.assign(provenance="counter"))
-
-    texts = [write_page(s, tmp_path / "page.html").read_text(encoding="utf-8")
-             for s in (static, seen)]  # fmt: skip
-
-    assert ["the work counted from the graph" in text for text in texts] == [True, False]
-    assert ["the work that hardware counters saw" in text for text in texts] == [False, True]
-
-
-def test_machines_have_their_roofs_and_datasheets(tmp_path: Path) -> None:
-    got = payload(write_page(study(machines=(h200(), other_machine())), tmp_path / "page.html"))
-    assert [m["title"] for m in got["machines"]] == ["nvidia-h200", "small"]
-    assert got["machines"][0]["datasheet"]["bandwidth"] == {"dram": 4800000000000}
-    assert got["machines"][1] == {
-        "title": "small",
-        "device": "cpu",
-        "source": "given",
-        "measured_at": "",
-        "compute": {"fp32 matrix": 200000000000, "fp32 vector": 200000000000},
-        "bandwidth": {"dram": 100000000000},
-        "datasheet": None,
-    }
-    assert got["runs"]["machine"] == [0, 0, 1, 1]
-
-
 def test_kernels_beyond_the_budget_are_summed_and_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,14 +98,6 @@ def test_a_page_of_5000_kernels_is_small_and_grows_no_further(tmp_path: Path) ->
     ]
     assert sizes[0] < 2_000_000
     assert sizes[1] < 1.1 * sizes[0]
-
-
-def test_an_empty_study_says_so(tmp_path: Path) -> None:
-    text = write_page(empty_study(), tmp_path / "page.html", title="Mine").read_text()
-    assert "<h1 id=\"title\">Mine</h1>" in text  # fmt: skip
-    assert "There is no completed run in this results folder" in text
-    assert "No machine was measured" in text
-    assert "nothing &lt;i&gt;here" in text
 
 
 def test_the_page_names_no_other_place(tmp_path: Path) -> None:

@@ -14,12 +14,9 @@ from tests.report.profiled import (
     profiled_folder,
     store_capture,
     store_profile,
-    the_run,
 )
-from tests.stored import write_run
 
 from ridgeline.captures.quantities import BULK_COPIES
-from ridgeline.errors import RidgelineError
 from ridgeline.records import CopyTotals
 from ridgeline.report.executed import (
     describe_times,
@@ -27,19 +24,13 @@ from ridgeline.report.executed import (
     run_kernels,
     with_optimizer_kernels,
 )
-from ridgeline.report.figures import write_figure, write_figures
-from ridgeline.report.figures.views import list_views
+from ridgeline.report.figures import write_figures
 from ridgeline.report.markdown import report_text
-from ridgeline.report.page.payload import Words, make_run_columns
 from ridgeline.report.study import Study, read_study
 from ridgeline.report.tables import points_csv, summary_csv, tables, write_tables
 from ridgeline.report.text import records
-from ridgeline.roofline.roofs import BITS, user_roofs
-from ridgeline.serialize import to_dict
+from ridgeline.roofline.roofs import user_roofs
 from ridgeline.store import ResultsFolder
-
-PROGRAM = {"command": "profile", "program": ["python", "code/train.py", "--lr", "0.1", "a b"]}
-OLD_PROGRAM = {"command": "import", "files": ["python code/train.py --lr 0.1 'a b'"]}
 
 
 @pytest.fixture
@@ -84,16 +75,6 @@ def test_the_newest_good_profile_counts(results: ResultsFolder) -> None:
     assert study.problems == (
         "resnet50, train, amp, batch 32: its profile failed: ncu is gone (install it)",
     )
-
-
-def test_a_profile_of_no_run_is_told(results: ResultsFolder) -> None:
-    run = the_run(results)
-    asked = {**to_dict(run.request), "command": "profile", "of_run": "gone"}
-    write_run(results, label="profile", asked=asked, found={"status": "ok"}, provenance={},
-                      tables={"kernels": kernels()})  # fmt: skip
-    (problem,) = read_study(results).problems
-    assert problem.endswith("is of the run gone, which is not here")
-    assert read_study(results, run_ids=[run.run_id]).problems == ()
 
 
 def test_model_beside_executed(study: Study) -> None:
@@ -220,36 +201,6 @@ def test_notes_on_a_capture_go_where_its_points_go(tmp_path: Path) -> None:
     assert set(points_csv(study)["elapsed_sec"]) == {whole["time_s"]}
 
 
-def test_the_page_says_how_a_capture_is_made_again(tmp_path: Path) -> None:
-    # given a capture from elsewhere, and a program that was profiled here, now and in old times
-    results = folder(tmp_path)
-    store_capture(results)
-    store_capture(results, "", PROGRAM, kind="ncu program")
-    store_capture(results, "", OLD_PROGRAM, kind="ncu program")
-    study = read_study(results)
-    # then both programs are told in the same way
-    assert study.problems == ()
-    ends = [run_id[-6:] for run_id in study.captures["run_id"]]
-    assert study.captures["label"].tolist() == [
-        "RN50 amp", *(f"train.py --lr 0.1 'a b' ({end})" for end in ends[1:])
-    ]  # fmt: skip
-    words = Words()
-    columns = make_run_columns(study, words)
-    command, files, device = (
-        [words.texts[n] for n in columns[name][columns["measured"] :]]
-        for name in ("command", "files", "device")
-    )
-    assert command == [
-        "ridgeline import captures/step.csv --label 'RN50 amp'",
-        "ridgeline profile -- python code/train.py --lr 0.1 'a b'",
-        "ridgeline profile -- python code/train.py --lr 0.1 'a b'",
-    ]
-    # and so is what they are of
-    program = "python code/train.py --lr 0.1 'a b'"
-    assert files == ["captures/step.csv", program, program]
-    assert device == ["NVIDIA H200"] * 3
-
-
 def test_a_capture_of_an_unknown_device_under_user_roofs(tmp_path: Path) -> None:
     results = ResultsFolder(tmp_path)
     store_capture(results, "", device_name="CC 7.5")
@@ -264,41 +215,6 @@ def test_a_capture_of_an_unknown_device_under_user_roofs(tmp_path: Path) -> None
     assert capture["roof_source"] == "given"
 
 
-def test_captures_are_chosen_like_runs(results: ResultsFolder) -> None:
-    capture = store_capture(results)
-    assert len(read_study(results, run_ids=[the_run(results).run_id]).captures) == 0
-    alone = read_study(results, run_ids=[capture.run_id])
-    assert (len(alone.runs), len(alone.captures)) == (0, 1)
-
-
-def test_a_capture_without_kernels_is_a_problem(results: ResultsFolder) -> None:
-    write_run(results, label="import", asked={"command": "import", "files": ["a.csv"]},
-                      found={"status": "ok"}, provenance={})  # fmt: skip
-    lost = "the capture a.csv has no kernels: import it again"
-    assert lost in read_study(results).problems
-
-
-def test_a_profile_with_no_kernels_is_a_problem(tmp_path: Path) -> None:
-    results = folder(tmp_path)
-    profile = store_profile(results, kernels().head(0))
-    problem = f"profile {profile.run_id} has no kernels: profile it again"
-    assert problem in read_study(results).problems
-
-
-def test_one_figure_of_a_capture_alone(tmp_path: Path) -> None:
-    results = ResultsFolder(tmp_path)
-    store_capture(results, "step one")
-    study = read_study(results)
-    figure = write_figure(study, tmp_path / "out" / "one.SVG")
-    assert (figure.path.name, figure.kind) == ("one.SVG", "classic")
-    assert "step one" in figure.path.read_text()
-    kernels_of = write_figure(study, tmp_path / "kernels.png", kind="kernels")
-    assert kernels_of.title.startswith("NVIDIA H200: kernels of step one")
-    assert kernels_of.caption.startswith("41 kernels of step one (628 launches) on NVIDIA H200. ")
-    with pytest.raises(RidgelineError, match="there are 0 figures of kind 'layers'"):
-        write_figure(study, tmp_path / "none.png", kind="layers")
-
-
 def test_the_optimizer_of_a_scaled_loss_takes_the_time_of_its_kernels() -> None:
     # given layers without gaps, but for the optimizer, in which the host was waited for
     layers = pd.DataFrame({"layer": ["conv1", "(optimizer)"], "time_s": [2.0, 1.8]})
@@ -308,19 +224,3 @@ def test_the_optimizer_of_a_scaled_loss_takes_the_time_of_its_kernels() -> None:
     told = with_optimizer_kernels(layers, kernels)
     assert told["time_s"].tolist() == pytest.approx([2.0, 0.3])
     assert with_optimizer_kernels(layers, kernels.drop(columns="phase")) is layers
-
-
-@pytest.mark.parametrize(
-    ("compute", "slope", "told"),
-    [
-        ({"fp32": 1e13}, 1e12, "roofs as given, others as measured"),
-        (dict.fromkeys(BITS, 1e13), None, "roofs as given, others as measured"),
-        (dict.fromkeys(BITS, 1e13), 1e12, "roofs as given"),
-    ],
-)
-def test_roofs_that_were_given_for_some(
-    tmp_path: Path, compute: dict[str, float], slope: float | None, told: str
-) -> None:
-    given = user_roofs("given", "", compute=compute, dram_bytes_per_s=slope)
-    study = read_study(folder(tmp_path), everywhere=given)
-    assert [view.roofs_label([]).partition(";")[0] for view in list_views(study)] == [told]

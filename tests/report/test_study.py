@@ -18,16 +18,14 @@ import ridgeline
 from ridgeline.machine.cpu import Cpu
 from ridgeline.machine.describe import Description
 from ridgeline.machine.passport import Ceiling, Passports, read_passport
-from ridgeline.records import CountRequest, RunRequest
+from ridgeline.records import RunRequest
 from ridgeline.report.markdown import report_text
 from ridgeline.report.stored import (
-    count_key,
     rename_fused_of_layers,
     uncounted,
 )
 from ridgeline.report.study import read_study
 from ridgeline.report.summary import describe_case
-from ridgeline.roofline.roofs import user_roofs
 from ridgeline.store import ResultsFolder, Run
 
 DATA = Path(__file__).parent.parent / "data"
@@ -156,39 +154,12 @@ def test_a_run_that_nobody_counted_is_named(results: ResultsFolder) -> None:
     assert [run.request.model for run in uncounted(results.index())] == ["vgg16"]
 
 
-@pytest.mark.parametrize(
-    "other", [{"batch_size": 64}, {"precision": "fp32"}, {"mode": "infer"}, {"optimizer": "adam"}]
-)
-def test_a_count_of_something_else_is_not_taken(
-    results: ResultsFolder, other: dict[str, Any]
-) -> None:
-    store_count(results, **other)
-    assert read_study(results).points.empty
-
-
-def test_an_optimizer_does_not_matter_to_inference() -> None:
-    run, count = RunRequest(model="a", optimizer="adam"), CountRequest(model="a", optimizer=None)
-    assert count_key(run, "fp32") == count_key(count, "fp32")
-
-
 def test_without_a_passport_the_datasheet_stands_in(results: ResultsFolder) -> None:
     store_count(results)
     (results.path / "machines" / "nvidia-h200.json").unlink()
     study = read_study(results)
     assert study.machines[0].roofs.source == "datasheet"
     assert "its roofs are those of its datasheet" in study.problems[0]
-
-
-def test_roofs_that_the_user_gives(results: ResultsFolder) -> None:
-    store_count(results)
-    given = user_roofs("x", "", compute={"tf32": 1e14}, dram_bytes_per_s=1e12)
-    step = read_study(results, everywhere=given).points.query("grain == 'step'").iloc[0]
-    assert step["compute_s"] == pytest.approx(0.118)
-    assert step["dram_s"] == pytest.approx(0.081)
-    assert step["roof_source"] == "given"
-    some = user_roofs("x", "", compute={"fp32": 67e12}, dram_bytes_per_s=None)
-    compute = read_study(results, user_roofs={"nvidia-h200": some}).machines[0].roofs.compute
-    assert (compute["fp32 matrix"], compute["tf32 matrix"]) == (67e12, 416780367406910.8)
 
 
 def test_the_answer_in_a_sentence(results: ResultsFolder) -> None:
@@ -212,12 +183,6 @@ def test_a_run_that_failed_is_told_with_its_reason(results: ResultsFolder) -> No
     assert told in read_study(results).problems
     assert told in read_study(results, run_ids=[run.run_id]).problems
     assert told not in read_study(results, run_ids=[]).problems
-
-
-def test_peaks_of_a_machine_that_is_not_here_are_told(results: ResultsFolder) -> None:
-    given = user_roofs("laptop", "", compute={"fp32": 1e12}, dram_bytes_per_s=None)
-    told = "the peaks of 'laptop' were not used: the machines here are nvidia-h200"
-    assert told in read_study(results, user_roofs={"laptop": given}).problems
 
 
 def test_a_step_of_several_batches_has_its_optimizer_once(results: ResultsFolder) -> None:

@@ -15,9 +15,8 @@ from ridgeline.pipeline.outputs import read_chosen
 from ridgeline.report.compare import compare_values
 from ridgeline.report.figures import write_figures
 from ridgeline.report.markdown import report_text
-from ridgeline.report.page.payload import Words
 from ridgeline.report.study import Study, read_study
-from ridgeline.report.sweeps import NOT_RUN, SweepResults, describe_for_page, read_sweeps
+from ridgeline.report.sweeps import NOT_RUN, SweepResults, read_sweeps
 from ridgeline.store import ResultsFolder
 
 H200, L40S = "NVIDIA H200", "NVIDIA L40S"
@@ -166,19 +165,6 @@ def test_report_md_says_how_cases_ended(tmp_path: Path) -> None:
     assert "- node7: 9 % slower" in section
 
 
-def test_the_page_gets_all_cases(tmp_path: Path) -> None:
-    study = make_sweep(tmp_path)
-    words = Words()
-    rows = {run_id: row for row, run_id in enumerate(study.runs["run_id"])}
-
-    (sweep,) = describe_for_page(study, rows, words.column)
-
-    statuses = [words.texts[place] for place in sweep["status"]]
-    assert statuses == ["done", "done", "done", "out of memory", NOT_RUN, NOT_RUN]
-    assert [run >= 0 for run in sweep["run"]] == [True, True, True, False, False, False]
-    assert [curve["name"] for curve in sweep["charts"][0]["curves"]] == ["tf32", "amp"]
-
-
 def test_a_figure_for_each_sweep(tmp_path: Path) -> None:
     study = make_sweep(tmp_path)
 
@@ -186,17 +172,3 @@ def test_a_figure_for_each_sweep(tmp_path: Path) -> None:
 
     assert figure.path.name == "sweep_study.svg"
     assert figure.caption == "3 of 6 cases have a result."
-
-
-@pytest.mark.parametrize(
-    "damage", ["", "stage,case_id\n", "\x00\xff", "stage,case_id,model\nfull\nfull,c0,a,b,c\n"]
-)
-def test_a_damaged_plan_is_no_sweep(damage: str, tmp_path: Path) -> None:
-    study = make_sweep(tmp_path)
-    folder = tmp_path / "sweeps" / "study"
-    (folder / "cases.csv").write_text(damage, encoding="latin-1")
-    (folder / "shards" / "s1.json").write_text("[1")
-    for name in ("c1", "c2"):
-        (folder / "finished" / f"{name}.json").write_text("null")
-
-    assert [len(sweep.cases) for sweep in read_sweeps(study)] in ([], [1])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from pathlib import Path
 
@@ -13,55 +11,19 @@ from tests.report.hand_study import (
     NAN,
     layer_row,
     make_study,
-    phase_row,
     run_row,
     step_row,
     training,
 )
 
-from ridgeline.report.markup import latex_table
 from ridgeline.report.tables import (
-    POINT_COLUMNS,
-    SEED_COLUMNS,
     complexity_table,
     findings_table,
     for_people,
     tables,
-    write_points,
     write_tables,
 )
-from ridgeline.report.text import three_digits
-
-SEED = [
-    "label", "env", "arch", "backend", "batch_size", "precision", "elapsed_sec", "images_per_sec",
-    "ai", "attained_gflops", "peak_gflops", "peak_gbps",
-]  # fmt: skip
-NAMES = ["runs", "complexity", "roofline_points", "layers", "reconcile", "kernels", "captures",
-         "ceilings", "findings"]  # fmt: skip
-
-
-def test_points_begin_with_the_usual_columns_and_with_steps(tmp_path: Path) -> None:
-    study = make_study(
-        [run_row(), run_row(run_id="b", model="other", label="second")],
-        [layer_row("conv"), phase_row("forward"), step_row(), step_row(run_id="b", model="other")],
-    )
-
-    path = write_points(study, tmp_path / "roofline_points.csv")
-
-    table = pd.read_csv(path)
-    assert list(table.columns[: len(SEED)]) == SEED == list(SEED_COLUMNS)
-    assert list(table.columns[len(SEED) :]) == list(POINT_COLUMNS)
-    assert table["grain"].tolist() == ["step", "step", "phase", "layer"]
-    assert table[SEED].iloc[0].dropna().to_dict() == {
-        "env": "toy", "arch": "net", "backend": "cpu", "batch_size": 8, "precision": "fp32",
-        "elapsed_sec": 0.2, "images_per_sec": 400.0, "ai": 20.0, "attained_gflops": 500.0,
-        "peak_gflops": 1000.0, "peak_gbps": 100.0,
-    }  # fmt: skip
-    ours = ["grain", "name", "phase", "provenance", "flops", "dram_bytes", "ai_high", "time_s",
-            "floor_s", "bound", "efficiency", "headroom_s", "run_id"]  # fmt: skip
-    assert table[ours].iloc[0].tolist() == [
-        "step", "net", "all", "static", 1e10, 5e8, 100.0, 0.02, 0.01, "compute", 0.5, 0.01, "a"
-    ]  # fmt: skip
+from ridgeline.report.text import latex_table, three_digits
 
 
 def test_layers_for_people_are_the_longest_ten(tmp_path: Path) -> None:
@@ -88,16 +50,6 @@ def test_of_repeats_only_the_run_in_the_middle_has_ranked_findings() -> None:
     ranks = findings_table(study).set_index("run_id")["rank"].dropna()
 
     assert ranks.to_dict() == {"middle": 1}
-
-
-def test_a_csv_survives_any_name(tmp_path: Path) -> None:
-    name = 'a,"b"\nc'
-    study = make_study([run_row(model=name)], [step_row(model=name)])
-
-    path = write_points(study, tmp_path / "points.csv")
-
-    rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
-    assert [row["arch"] for row in rows] == [name]
 
 
 @pytest.mark.parametrize(

@@ -37,17 +37,6 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_words_stay_in_their_place(path: Path) -> None:
-    fill(path, "analysis", "I think so.")
-
-    assert write_with_own_sections(path, SECOND) == ""
-
-    text = path.read_text(encoding="utf-8")
-    assert "text 2" in text
-    assert "<!-- yours: analysis -->\nI think so.\n<!-- /yours -->" in text
-    assert [p.name for p in path.parent.iterdir()] == ["report.md"]
-
-
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_words_survive_two_regenerations(words: str) -> None:
     with TemporaryDirectory() as folder:
@@ -62,17 +51,6 @@ def test_any_words_survive_two_regenerations(words: str) -> None:
         files = [p.read_bytes().decode("utf-8") for p in Path(folder).iterdir()]
         assert any(expected in text for text in files)
         assert "/yours" in words or len(files) == 1
-
-
-@pytest.mark.parametrize("words", ["a\n<!-- /yours -->\nb", "<!-- yours: appendix -->", "<!--"])
-def test_words_that_look_like_marks_are_not_lost(path: Path, words: str) -> None:
-    fill(path, "analysis", words)
-    edited = path.read_bytes()
-
-    note = write_with_own_sections(path, SECOND)
-
-    files = [p.read_bytes() for p in path.parent.iterdir()]
-    assert (note and edited in files) or words.encode() in files[0]
 
 
 def test_a_change_outside_of_the_places_keeps_the_old_file_and_the_words(path: Path) -> None:

@@ -157,29 +157,6 @@ def test_a_row_of_metrics_begins_with_the_usual_columns(results: ResultsFolder) 
     }
 
 
-def test_the_further_columns_of_metrics(results: ResultsFolder) -> None:
-    run = write(results)
-
-    row = metrics([run]).loc[0]
-
-    assert row.drop(METRICS).dropna().to_dict() == {
-        "run_id": run.run_id, "repeat": 1, "mode": "train", "asked_precision": "amp",
-        "input_size": "224", "optimizer": "sgd", "config": "", "seed": 0,
-        "algorithm": "default", "workers": 0, "pin_memory": False, "augment": True,
-        "step_median_s": 0.04, "step_mean_s": 0.05, "step_std_s": 0.002, "step_min_s": 0.03,
-        "step_max_s": 0.06, "step_interval_low_s": 0.035, "step_interval_high_s": 0.045,
-        "forward_s": 0.01, "backward_s": 0.02, "busy_fraction": 0.5, "kernel_time_s": 0.02,
-        "energy_meter": "a counter", "energy_j_per_step": 24.0, "energy_j_per_sample": 0.375,
-        "mean_power_w": 600.0, "idle_power_w": 100.0, "peak_memory_bytes": 1000,
-        "reserved_memory_bytes": 2000, "user_time_s": 1.0, "system_time_s": 0.5,
-        "peak_rss_bytes": 3000, "minor_faults": 4, "major_faults": 5, "voluntary_switches": 6,
-        "involuntary_switches": 7, "clock_hz": 1.98e9, "memory_clock_hz": 3.2e9,
-        "temperature_c": 50.0, "throttle_reasons": "power cap;heat", "warnings": 2,
-        "environment": "",
-        "disturbed": "some steps were held up: their mean is 1.25 times their median",
-    }  # fmt: skip
-
-
 def test_steps_that_vary_much_are_marked(results: ResultsFolder) -> None:
     # given steps whose middle 80 % span more than half of their median, and no outliers
     step = {"median": 0.04, "mean": 0.041, "min": 0.03, "max": 0.06, "spread": 0.6}

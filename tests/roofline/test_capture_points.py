@@ -48,14 +48,6 @@ def test_a_kernel_with_a_gap_is_left_out(
     assert whole(table) == {"time_s": 1e-5, "flops": 1e9, "dram_bytes": 1e6, "launches": 1}
 
 
-def test_what_no_kernel_has_is_no_gap() -> None:
-    table = kernels(times=[1e-5, 2e-5], flops=[1e9, 3e9], moved=[nan, nan])
-    found = whole(table)
-    assert found["time_s"] == pytest.approx(3e-5)
-    assert (found["flops"], found["launches"]) == (4e9, 2)
-    assert isnan(found["dram_bytes"])
-
-
 def test_where_no_kernel_has_everything_there_is_no_rate() -> None:
     table = kernels(times=[1e-5, nan], flops=[nan, 1e9], moved=[1e6, 1e6])
     assert isnan(whole(table)["time_s"])
@@ -86,12 +78,6 @@ def test_bytes_of_a_cache_are_of_all_kernels_or_not_known() -> None:
     assert (found["flops"], found["launches"]) == (4e9, 2)
     [placed] = [t for _, _, t in find_capture_floors("id", "it", ROOFS, table) if len(t) == 1]
     assert isnan(placed["l1_bytes"].item())
-
-
-def test_one_kernel_on_two_devices_is_two() -> None:
-    table = kernels(times=[1e-5, 2e-5], flops=[1e9, 3e9], moved=[1e6, 1e6])
-    same = table.assign(kernel="gemm", device=["A100", "H100"])
-    assert group_identical_launches(same)["time_s"].tolist() == [1e-5, 2e-5]
 
 
 def test_work_without_a_roof_has_no_floor() -> None:

@@ -90,15 +90,6 @@ def test_a_power_cap_is_a_ceiling_of_time() -> None:
     assert HAND.cap_flops_per_s(10.0) == inf
 
 
-def test_a_cap_below_constant_power_is_no_ceiling() -> None:
-    denied = replace(HAND, power_cap_w=50.0)
-    assert denied.attainable_flops_per_s(10.0) == 1e14
-    (step,) = energies([step_row()], power_cap_w=1.0).to_dict("records")
-    assert step["energy_floor_j"] == pytest.approx(0.17)
-    free = replace(HAND, j_per_flop=0.0, j_per_byte=0.0, power_cap_w=250.0)
-    assert (free.attainable_flops_per_s(10.0), free.energy_balance) == (1e14, inf)
-
-
 POSITIVE = st.floats(1e-2, 1e2)
 
 
@@ -203,13 +194,6 @@ def test_flops_without_a_price_leave_joules_unknown() -> None:
     assert price_of_flop(model(j_per_flop={"bf16": fixed(1e-12)}), "fp16") == 1e-12
     assert price_of_flop(model(j_per_flop={"any": fixed(1e-12)}), "fp64") == 1e-12
     assert price_of_flop(model(), "bf16") is None
-
-
-def test_measured_joules_need_no_coefficients() -> None:
-    runs = pd.DataFrame([run_row(energy_j_per_step=0.25)])
-    (step,) = find_energies(points(step_row()), runs, {}).to_dict("records")
-    assert (step["energy_j"], step["energy_provenance"]) == (0.25, "measured")
-    assert step["energy_floor_j"] != step["energy_floor_j"]
 
 
 def test_the_front_has_what_nothing_else_beats() -> None:

@@ -101,18 +101,6 @@ def test_advice_fits_the_bound_and_what_was_tried(
     assert says in advise({**WORK, **work}, chosen, roofs)
 
 
-@pytest.mark.parametrize("bound", ["compute", "dram"])
-def test_a_linear_layer_that_is_called_conv1d_is_no_convolution(bound: str) -> None:
-    text = advise({**WORK, "kind": "Conv1D", "bound": bound}, STEP, GPU)
-    assert "--channels-last" not in text
-    assert "--cudnn-benchmark" not in text
-    assert "--channels-last" in advise({**WORK, "kind": "BasicConv2d", "bound": bound}, STEP, GPU)
-
-
-def test_work_that_fills_a_gpu_gains_nothing_from_a_larger_batch() -> None:
-    assert "larger batch" not in advise({**WORK, "kind": "Linear"}, STEP, GPU)
-
-
 def test_what_was_tried_is_not_advised_again() -> None:
     tried = make_step(precision="amp", is_compiled=True, is_channels_last=True)
     text = advise({**WORK, "bound": "dram"}, tried, GPU)

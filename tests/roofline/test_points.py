@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from tests.roofline.hand_points import run_points
 
-from ridgeline.roofline.points import COLUMNS, CountedStep, MeasuredStep
+from ridgeline.roofline.points import CountedStep, MeasuredStep
 from ridgeline.roofline.roofs import Roofs
 from ridgeline.roofline.work import find_static_work
 
@@ -148,12 +148,6 @@ def test_a_module_without_operators_has_no_work_and_all_of_its_time_is_headroom(
     found = one(points, grain="layer", layer="box", phase="all")
     assert (found["flops"], found["dram_bytes"], found["headroom_s"]) == (0, 0, 7e-6)
     assert pd.isna(found["floor_s"])
-
-
-def test_no_point_without_a_count_and_no_layer_without_a_time() -> None:
-    assert points_of(counted=None).empty
-    assert list(points_of(counted=None).columns) == list(COLUMNS)
-    assert set(points_of(layers=None)["grain"]) == {"step", "phase"}
 
 
 UPDATES = pd.DataFrame([op("w", "add_", "optimizer", "9", 0, 20, 400, 200)] * 2)

@@ -19,8 +19,8 @@ from ridgeline.roofline.causes import (
     find_bytes_cause,
     find_flops_cause,
 )
-from ridgeline.roofline.reconcile import COLUMNS, reconcile
-from ridgeline.roofline.work import family, short_kernel
+from ridgeline.roofline.reconcile import reconcile
+from ridgeline.roofline.work import family
 
 DATA = Path(__file__).parent.parent / "data"
 OP_COLUMNS = ["path", "phase", "kind", "macs", "other_flops", "read_bytes", "written_bytes"]
@@ -224,14 +224,6 @@ def test_families_by_name(name: str, wanted: str) -> None:
     assert family(name) == wanted
 
 
-def test_a_name_to_be_read() -> None:
-    name = "void at::<unnamed>::softmax_warp_forward<c10::Half, 10>(T2 *, const T1 *, int)"
-    assert short_kernel(name) == "at::softmax_warp_forward<c10::Half, 10>"
-    assert len(short_kernel("k" * 500)) == 90
-    name = "void convolve_sgemm<float, (int)128, (bool)1>(int, int, const float *)"
-    assert short_kernel(name) == "convolve_sgemm<float, (int)128, (bool)1>"
-
-
 def test_products_of_fp32_run_on_the_vector_units() -> None:
     # given fp32: no tensor core, and an elementwise kernel beside the convolution
     kernels = [
@@ -304,22 +296,6 @@ def test_times_alone_tell_nothing_about_work() -> None:
     assert (step["cause"], step["bytes_cause"]) == ("not counted", "not counted")
     unknown = [step[name] for name in ("executed_flops", "flops_ratio", "dram_bytes")]
     assert all(value is None or value != value for value in unknown)
-
-
-def test_a_kernel_without_counters_is_a_reason_for_less() -> None:
-    # given two kernels of a layer, one of which another stood for when it was counted
-    unseen = kernel("other", flops_fp16_matrix=float("nan"), dram_bytes=float("nan"))
-    table = joined([op(), op()], [kernel(), unseen])
-    layer = table["layer", "conv"]
-    assert (layer["flops_ratio"], layer["cause"]) == (0.5, "partly counted")
-    assert (layer["bytes_ratio"], layer["bytes_cause"]) == (0.5, "partly counted")
-
-
-def test_an_empty_side() -> None:
-    none = pd.DataFrame(columns=["kernel", "time_s"])
-    table = reconcile(pd.DataFrame([op()]), none, precision="amp")
-    assert table["cause"].tolist() == ["not attributed"]
-    assert list(reconcile(pd.DataFrame(columns=OP_COLUMNS), none, precision="amp")) == [*COLUMNS]
 
 
 def test_a_recorded_step_against_the_theory() -> None:

@@ -11,14 +11,12 @@ import pytest
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.cpu import Cpu
-from ridgeline.machine.datasheets import find_published_roofs
 from ridgeline.machine.describe import Description
 from ridgeline.machine.passport import Ceiling, Passport, read_passport
 from ridgeline.roofline.roofs import (
     GIGA,
     TERA,
     Roofs,
-    datasheet_roofs,
     env_of,
     measured_roofs,
     parse_rate,
@@ -47,16 +45,6 @@ def test_roofs_of_a_measured_h200() -> None:
     assert roofs.clock_of("fp32") == 1.98e9
     assert roofs.clocks_hz["dram"] == 1.98e9
     assert roofs.clock_of("amp") == roofs.clocks_hz["fp16 matrix"] < 1.6e9  # held down by power
-
-
-def test_the_datasheet_is_a_second_set_of_roofs() -> None:
-    roofs = datasheet_roofs(
-        find_published_roofs(PASSPORT)["cuda:0"], env="nvidia-h200", device="cuda:0"
-    )
-    assert roofs.source == "datasheet"
-    assert roofs.compute["bf16 matrix"] == pytest.approx(989e12, rel=0.01)  # dense
-    assert roofs.bandwidth["dram"] == pytest.approx(4.8e12, rel=0.01)
-    assert roofs.integer == {"int8 matrix": pytest.approx(1979e12, rel=0.01)}
 
 
 def cpu_passport(*more: Ceiling) -> Passport:
@@ -113,17 +101,6 @@ def test_memory_that_was_measured_on_one_core_is_that_of_one_thread() -> None:
     one, two = (measured_roofs(cpu_passport(dram), "cpu", threads) for threads in (1, 2))
     assert one.bandwidth == {"dram": 4e10}
     assert two.bandwidth == {"dram": pytest.approx(6e10)}
-
-
-def test_without_ceilings_of_one_core_those_of_all_stay_with_a_word() -> None:
-    passport = cpu_passport()
-    of_all = tuple(c for c in passport.ceilings if c.what is None)
-    roofs = measured_roofs(replace(passport, ceilings=of_all), "cpu", 1)
-    assert roofs.compute == {"fp32 vector": 4e11, "fp32 matrix": 3e11}
-    assert roofs.basis == (
-        "1 of 4 threads ran, under the ceilings of all: one core was not measured alone, so"
-        " efficiencies look too low"
-    )
 
 
 def test_products_in_fp32_may_use_whatever_computes_fp32() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ridgeline.sensors.meters import COMMAND, NEEDS_ROOT, NO_RAPL, find_meters, powers_w, rails
+from ridgeline.sensors.meters import COMMAND, NEEDS_ROOT, NO_RAPL, find_meters, powers_w
 from ridgeline.sensors.nvidia import NO_BINDINGS
 
 POWERMETRICS = """\
@@ -121,14 +121,3 @@ def test_a_jetson_has_rails(
     scope = "the whole module" if rail == "VDD_IN" else f"all that the rail {rail} feeds"
     assert (meter.name, meter.scope) == (f"INA3221 rail {rail}", scope)
     assert (meter.kind, meter.read()) == ("power", power_w)
-
-
-def test_a_rail_that_cannot_be_read_has_no_power(tmp_path: Path) -> None:
-    folder = ina3221(tmp_path, ["VDD_GPU_SOC", "VDD_CPU_CV"])
-    meter = find_meters("cuda", uuid="GPU-1", root=tmp_path, nvml=no_bindings).power
-    (folder / "curr1_input").unlink()
-
-    assert meter is not None and meter.read() is None
-    assert sorted(rails(tmp_path)) == ["VDD_CPU_CV"]
-    without = find_meters("cuda", uuid="GPU-1", root=tmp_path, nvml=no_bindings)
-    assert without.reasons == (NO_BINDINGS, "no rail of the GPU among VDD_CPU_CV")

@@ -13,7 +13,6 @@ from ridgeline.sensors.nvidia import (
     NO_BINDINGS,
     NO_UUID,
     nvidia_meters,
-    nvml_handle,
     throttle_reasons,
 )
 
@@ -107,11 +106,6 @@ def no_bindings() -> Any:
 )
 def test_why_there_is_no_meter(uuid: str | None, load: Callable[[], Any], reason: str) -> None:
     assert nvidia_meters(uuid, load).reasons == (reason,)
-
-
-def test_torch_does_not_say_whether_a_uuid_is_of_a_slice() -> None:
-    for given, uuid in {"1-2": "GPU-1-2", "3-4": "MIG-3-4", "MIG-3-4": "MIG-3-4"}.items():
-        assert nvml_handle(load()(), given)["UUID"] == uuid
 
 
 def test_throttle_reasons() -> None:

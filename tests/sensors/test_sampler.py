@@ -84,24 +84,6 @@ def test_one_reading_has_time_power_energy_and_conditions_now_and_then() -> None
     )
 
 
-def test_the_interval_may_change_and_a_block_begins_anew() -> None:
-    read_twice = Event()
-    count = iter(range(10**6))
-
-    def read() -> float:
-        if next(count) >= 1:
-            read_twice.set()
-        return 1.0
-
-    with Sampler(Meters(available=(watts(read),)), interval_s=0.001) as sampler:
-        assert read_twice.wait(timeout=10)
-    assert len(sampler.readings) >= 2
-    sampler.interval_s = 60.0
-    with sampler:  # ends at once, though the interval has not
-        pass
-    assert len(sampler.readings) == 1
-
-
 def test_a_window_has_its_own_summary() -> None:
     def at(time_s: float, clock_hz: float, *reasons: str) -> Reading:
         conditions = Conditions(clock_hz=clock_hz, throttle_reasons=reasons, power_state="P0")

@@ -20,14 +20,12 @@ import ridgeline
 from ridgeline.cli import main
 from ridgeline.errors import RidgelineError
 from ridgeline.pipeline.count_models import count_request
-from ridgeline.pipeline.machine import drift_task
 from ridgeline.records import CountRequest
 from ridgeline.store import ResultsFolder
 from ridgeline.sweep.ledger import CaseRecord, Holder, Ledger, ShardRecord
-from ridgeline.sweep.run import LocalRun, Sweep, cancel, open_sweep
+from ridgeline.sweep.run import LocalRun, Sweep, cancel, open_sweep, write_tables
 from ridgeline.sweep.shard import ended_by_signals
 from ridgeline.sweep.status import read_status
-from ridgeline.sweep.tables import write_tables
 
 COMMAND = [sys.executable, "-m", "tests.sweep.quick_sweep"]
 CASES = 21  # of both stages together: batch 1 of each network is in both
@@ -211,10 +209,6 @@ def test_a_machine_that_became_slower_is_named(tmp_path: Path) -> None:
 
     assert (quick.notes, full.notes) == ((), ("node7: 9 % slower",))
     assert full.to_dict()["notes"] == ["node7: 9 % slower"]
-
-
-def test_without_a_passport_no_drift_is_looked_for(tmp_path: Path) -> None:
-    assert drift_task((tmp_path, "cpu", 0), lambda text: None) is None
 
 
 # ---------------------------------------------------------------- leases

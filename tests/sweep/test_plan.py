@@ -68,14 +68,6 @@ def test_shards_hold_every_case_once_and_keep_comparisons_whole(models: int, mos
     assert len(shards) == min(most or models, models)
 
 
-def test_a_shard_has_one_kind_of_gpu() -> None:
-    cases = plan_stage(stage_of(models=["lstm", "yolo"], gpu=["l40s", "h100"]))
-
-    kinds = [{case.gpu for case in shard} for shard in split_into_shards(cases, 2)]
-
-    assert kinds == [{"l40s"}, {"h100"}]
-
-
 def test_ten_thousand_cases_are_planned_each_once() -> None:
     start_s = time.monotonic()
     cases = plan_stage(stage_of(models=["lstm", "yolo"], batch_size="1:5000"))

@@ -2,9 +2,6 @@
 
 import errno
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -131,43 +128,6 @@ def test_a_training_is_not_overwritten_unasked(saved: Path) -> None:
     files.prepare(overwrite=True)
     CheckpointFolder(folder=saved.parent / "new" / "folder", name="net").prepare(overwrite=False)
     assert (saved.parent / "new" / "folder").is_dir()
-
-
-KILLED_WRITER = """
-import os, signal, sys
-from pathlib import Path
-from ridgeline.store import whole_file
-
-with whole_file(Path(sys.argv[1])) as file:
-    file.write(b"half of it")
-    file.flush()
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def killed_while_writing(path: Path) -> Path:
-    """What a process leaves that is killed in the middle of writing this file."""
-    before = set(path.parent.iterdir())
-    done = subprocess.run([sys.executable, "-c", KILLED_WRITER, str(path)])
-    assert done.returncode == -signal.SIGKILL
-    (left,) = set(path.parent.iterdir()) - before
-    assert left.read_bytes() == b"half of it"
-    return left
-
-
-def test_what_a_killed_writer_left_is_cleared_away(saved: Path) -> None:
-    before = saved.read_bytes()
-    files = CheckpointFolder(folder=saved.parent, name="net")
-    for path in (files.last, files.best, files.final_weights, files.epoch(15)):
-        killed_while_writing(path)
-    # and resnet18_cifar is trained at once, in the folder of resnet18: its file is being written
-    other = CheckpointFolder(folder=saved.parent, name="net_cifar")
-    theirs = killed_while_writing(other.last)
-    files.prepare(overwrite=True)
-    assert {path.name for path in saved.parent.iterdir()} == {"net_last.pt", theirs.name}
-    assert saved.read_bytes() == before
-    other.prepare(overwrite=True)
-    assert not theirs.exists()
 
 
 def test_a_folder_that_takes_no_files(tmp_path: Path) -> None:

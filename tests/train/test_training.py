@@ -15,17 +15,21 @@ from ridgeline.train import checkpoints
 from ridgeline.train.checkpoints import CheckpointFolder
 from ridgeline.train.records import (
     EpochResult,
-    StepProgress,
     TrainResult,
     TrainSettings,
     epoch_from,
     lr_at,
-    usual_warmup,
+    steps_per_epoch,
 )
 from ridgeline.train.trainer import (
+    Feed,
+    TrainBatches,
     Trainer,
+    augmented,
     correct,
     explained,
+    normalized,
+    plan_epoch,
     profile_one_step,
     smoothed_loss,
     train,
@@ -125,13 +129,6 @@ def test_a_straight_rise_and_half_a_cosine(
     assert found == pytest.approx(rates, abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("total_steps", "warmup_steps"), [(9, 0), (80, 8), (5000, 500), (7820, 500)]
-)
-def test_usual_warmup(total_steps: int, warmup_steps: int) -> None:
-    assert usual_warmup(total_steps) == warmup_steps
-
-
 # ---------------------------------------------------------------- learning
 
 
@@ -147,25 +144,6 @@ def test_resnet18_learns(tmp_path: Path) -> None:
     # then it knows most of the images that it has not seen; 10 % would be chance
     assert result.history[-1].test_accuracy > 0.5
     assert result.history[-1].train_loss < 1 < 2 < result.history[0].train_loss
-
-
-def test_progress_is_told(net: str, files: CheckpointFolder) -> None:
-    told: list[StepProgress] = []
-    train(trainer(settings(net, epochs=2)), files, on_step=told.append)
-    assert [(p.epoch, p.step, p.steps) for p in told] == [
-        (number, step, 5) for number in (1, 2) for step in (1, 2, 3, 4, 5)
-    ]
-
-
-def test_times_are_of_training_and_of_the_test(net: str) -> None:
-    # given a clock that goes one second further with every look
-    moments = iter(range(1000))
-    training = trainer(settings(net))
-    training._clock = lambda: float(next(moments))
-    result = training.run_epoch()
-    # then five looks at five steps and two at the test
-    assert (result.time_s, result.test_time_s, result.images) == (5.0, 1.0, 70)
-    assert result.images_per_s == 14.0
 
 
 def test_a_loss_that_is_no_number_stops_and_leaves_the_best(
@@ -194,17 +172,6 @@ def test_too_little_memory_is_advice(error: Exception) -> None:
         "resnet18 with batches of 16 does not fit into memory\n"
         "  hint: try a smaller --batch-size, or --amp on a GPU"
     )
-
-
-def test_a_worker_that_is_gone_becomes_advice_and_other_errors_stay() -> None:
-    with pytest.raises(RidgelineError) as caught, explained(settings("resnet18")):
-        raise RuntimeError("DataLoader worker (pid 7) is killed")
-    assert str(caught.value) == (
-        "a worker ended unexpectedly: RuntimeError: DataLoader worker (pid 7) is killed\n"
-        "  hint: use fewer --workers, or none: batches are then made on the device"
-    )
-    with pytest.raises(OSError, match="odd"), explained(settings("resnet18")):
-        raise OSError("odd")
 
 
 # ---------------------------------------------------------------- checkpoints and going on
@@ -256,31 +223,6 @@ def test_resumed_is_as_never_stopped(
     assert what_differs(whole.state(), again.state()) == []
 
 
-def test_loss_scaling_is_saved_too(net: str) -> None:
-    # given a training with a scaler, as amp has on a GPU
-    def scaled() -> Trainer:
-        training = trainer(settings(net))
-        training.scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=3)
-        return training
-
-    whole = scaled()
-    whole.run_epoch()
-    saved = whole.state()["scaler"]
-    # when it goes on from what was saved
-    again = scaled()
-    again.load_state(whole.state())
-    # then with the scale that had grown once in five steps
-    assert (saved["scale"], saved["_growth_tracker"]) == (16.0, 2)
-    assert again.state()["scaler"] == saved
-
-
-def test_another_seed_is_another_training(net: str) -> None:
-    one, two = (trainer(settings(net, seed=seed)) for seed in (1, 2))
-    one.run_epoch()
-    two.run_epoch()
-    assert "/model/head.weight" in what_differs(one.state(), two.state())
-
-
 def test_a_checkpoint_of_another_network(net: str, files: CheckpointFolder) -> None:
     state = trainer(settings(net)).state()
     state["model"]["head.weight"] = torch.zeros(3, 3)
@@ -315,3 +257,76 @@ def test_all_of_one_step_is_inside_the_mark(net: str, monkeypatch: pytest.Monkey
         "synchronize", end, "stop profiler",
     ]  # fmt: skip
     assert (found.step, found.is_marked, training.step) == (8, True, 8)
+
+
+# ---------------------------------------------------------------- batches
+
+CPU = torch.device("cpu")
+
+
+def batches(count: int = 10, *, augment: bool = True, seed: int = 0) -> TrainBatches:
+    images = torch.randint(0, 256, (count, 3, 8, 8), dtype=torch.uint8)
+    return TrainBatches(images, torch.arange(count), batch_size=4, seed=seed, augment=augment)
+
+
+def test_a_crop_in_the_middle_changes_nothing() -> None:
+    images = torch.arange(2 * 3 * 5 * 5, dtype=torch.uint8).reshape(2, 3, 5, 5)
+    found = augmented(images, torch.tensor([[4, 4], [4, 4]]), torch.tensor([False, True]))
+    assert torch.equal(found[0], images[0])
+    assert torch.equal(found[1], images[1].flip(2))
+
+
+def test_a_crop_at_a_corner_by_hand() -> None:
+    # given the image 1 2 / 3 4 in a frame of four black pixels
+    image = torch.tensor([[[[1, 2], [3, 4]]]], dtype=torch.uint8)
+    # when the crop begins 3 pixels down and 5 to the right
+    found = augmented(image, torch.tensor([[3, 5]]), torch.tensor([False]))
+    # then it has the frame's last row above, and the right column of the image
+    assert found.tolist() == [[[[0, 0], [2, 0]]]]
+
+
+def test_bytes_become_numbers_by_hand() -> None:
+    found = normalized(torch.full((1, 3, 1, 1), 255, dtype=torch.uint8), torch.float32)
+    expected = [(1 - 0.4914) / 0.2470, (1 - 0.4822) / 0.2435, (1 - 0.4465) / 0.2616]
+    assert found.flatten().tolist() == pytest.approx(expected)
+
+
+def test_chance_depends_on_seed_and_epoch_only() -> None:
+    first, again = (plan_epoch(50, seed=1, epoch=2, augment=True) for _ in range(2))
+    assert torch.equal(first.order, again.order)
+    assert first.moves is not None
+    assert again.moves is not None
+    assert torch.equal(first.moves, again.moves)
+    assert sorted(first.order.tolist()) == list(range(50))
+    assert (int(first.moves.min()), int(first.moves.max())) == (0, 8)
+    other_epoch = plan_epoch(50, seed=1, epoch=3, augment=True)
+    other_seed = plan_epoch(50, seed=2, epoch=2, augment=True)
+    assert not torch.equal(first.order, other_epoch.order)
+    assert not torch.equal(first.order, other_seed.order)
+
+
+@pytest.mark.parametrize(
+    ("count", "batch_size", "steps"), [(8, 4, 2), (10, 4, 3), (9, 4, 2), (1, 4, 1), (3, 1, 3)]
+)
+def test_a_lone_last_image_is_left_out(count: int, batch_size: int, steps: int) -> None:
+    assert steps_per_epoch(count, batch_size) == steps
+
+
+def test_an_epoch_has_each_image_once() -> None:
+    labels = torch.cat([labels for _, labels in Feed(batches(), CPU).epoch(0)])
+    assert sorted(labels.tolist()) == list(range(10))
+
+
+def test_workers_make_the_same_batches_and_take_no_random_numbers() -> None:
+    # given the same images
+    torch.manual_seed(0)
+    here = Feed(batches(), CPU)
+    torch.manual_seed(0)
+    by_workers = Feed(batches(), CPU, workers=2)
+    before = torch.get_rng_state()
+    for epoch in (0, 1, 0):
+        # when two workers make an epoch
+        pairs = list(zip(here.epoch(epoch), by_workers.epoch(epoch), strict=True))
+        # then it is the same
+        assert all(torch.equal(a, b) for one, two in pairs for a, b in zip(one, two, strict=True))
+    assert torch.equal(torch.get_rng_state(), before)

@@ -21,7 +21,6 @@ from ridgeline.workloads.cifar10 import (
     FOLDER,
     Images,
     build_classifier,
-    file_stem,
     load_cifar10,
     synthetic_images,
 )
@@ -218,12 +217,6 @@ def nearest_mean_accuracy(images: Images) -> float:
     return (nearest == images.test_labels).float().mean().item()
 
 
-def test_they_are_the_same_each_time() -> None:
-    first, again = (synthetic_images(30, 10) for _ in range(2))
-    assert torch.equal(first.train_images, again.train_images)
-    assert torch.equal(first.test_images, again.test_images)
-
-
 def test_there_is_something_to_learn_and_it_is_not_all_in_the_mean() -> None:
     assert 0.6 < nearest_mean_accuracy(synthetic_images()) < 0.9
 
@@ -259,15 +252,6 @@ def test_a_file(net: str) -> None:
     assert params(f"{net}:make") == 3 * 32 * 32 * 10 + 10
 
 
-def test_building_draws_the_same_numbers_each_time(net: str) -> None:
-    states = []
-    for _ in range(2):
-        torch.manual_seed(5)
-        build_classifier(f"{net}:make", 32)
-        states.append(torch.get_rng_state())
-    assert torch.equal(*states)
-
-
 @pytest.mark.parametrize(
     ("model", "problem"),
     [
@@ -281,16 +265,3 @@ def test_what_is_refused(net: str, model: str, problem: str) -> None:
     with pytest.raises(RidgelineError) as caught:
         build_classifier(model.replace("NET", net), 32)
     assert problem in caught.value.problem
-
-
-@pytest.mark.parametrize(
-    ("model", "stem"),
-    [
-        ("resnet18", "resnet18"),
-        ("torchvision:resnet18", "torchvision_resnet18"),
-        ("nets/net.py:make", "net_make"),
-        ("../..", "model"),
-    ],
-)
-def test_names_for_files(model: str, stem: str) -> None:
-    assert file_stem(model) == stem

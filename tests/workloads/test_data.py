@@ -76,16 +76,6 @@ def test_images_in_the_form_of_the_template(photos: Path) -> None:
     assert sorted(both.tolist()) == [0, 0, 1, 1]  # every image once
 
 
-def test_images_have_no_end_and_their_order_is_the_seeds(photos: Path) -> None:
-    def order(seed: int) -> list[list[int]]:
-        made = batches(opened(photos, PICTURES, seed=seed), 9)
-        return [batch.targets.tolist() for batch in made]  # type: ignore[attr-defined]
-
-    assert order(1) == order(1)
-    assert len(order(1)) == 9
-    assert any(order(1) != order(seed) for seed in range(2, 6))
-
-
 @pytest.mark.parametrize(
     ("size", "first", "last"),
     [
@@ -109,29 +99,6 @@ def test_small_images_are_scaled_and_large_ones_cut_out_of_the_middle(
     assert float(reds[-1]) == pytest.approx(last, abs=1)
 
 
-def test_images_of_a_hugging_face_model(photos: Path) -> None:
-    pixels = torch.rand(2, 3, 8, 6)
-    template = Inputs(
-        kwargs={"pixel_values": pixels, "labels": LABELS, "return_loss": True}, targets=LABELS
-    )
-
-    (batch,) = batches(opened(photos, template), 1)
-
-    assert batch.kwargs["pixel_values"].shape == pixels.shape
-    assert torch.equal(batch.kwargs["labels"], batch.targets)  # type: ignore[arg-type]
-    assert batch.kwargs["return_loss"] is True
-    assert batch.args == ()
-
-
-def test_classes_below_train(photos: Path, tmp_path: Path) -> None:
-    picture(tmp_path / "set" / "train" / "one" / "a.JPG", 255)
-    picture(tmp_path / "set" / "val" / "one" / "a.jpg", 0)
-    (batch,) = batches(opened(tmp_path / "set", PICTURES, 1), 1)
-    assert float(batch.args[0][0, 0].mean()) > 2  # that of train is red
-    # images, and no classes
-    assert refused(photos / "cat", PICTURES)[0].startswith("no data of a known kind")
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_broken_image_is_named(photos: Path, workers: int) -> None:
     broken = photos / "cat" / "a.png"
@@ -141,16 +108,6 @@ def test_a_broken_image_is_named(photos: Path, workers: int) -> None:
 
     assert problem.startswith(f"cannot read the image {broken}: ")
     assert hint == "remove it, or put it right"
-
-
-def test_a_class_without_images(photos: Path) -> None:
-    (photos / "empty").mkdir()
-
-    problem, hint = refused(photos, PICTURES)
-
-    assert problem.startswith(f"cannot use the images in {photos}: FileNotFoundError: ")
-    assert "empty" in problem
-    assert hint == "every folder in it is a class and has images; remove those that have none"
 
 
 OTHER = "images with a label each, and this model learns something else"
@@ -220,18 +177,6 @@ def test_tokens_and_what_follows(words: Path) -> None:
     ids = torch.cat([first.args[0], second.args[0]])
     assert sorted(ids.tolist()) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
     assert torch.equal(first.targets, first.args[0] + 1)  # type: ignore[arg-type]
-
-
-def test_tokens_of_a_hugging_face_model(words: Path) -> None:
-    ids = torch.zeros(2, 3, dtype=torch.int64)
-    template = Inputs(kwargs={"input_ids": ids, "labels": ids, "use_cache": False}, targets=ids)
-
-    (batch,) = batches(opened(words, template), 1)
-
-    assert torch.equal(batch.kwargs["labels"], batch.kwargs["input_ids"])  # it shifts them itself
-    assert batch.targets is batch.kwargs["labels"]
-    assert batch.kwargs["use_cache"] is False
-    assert not torch.equal(batch.kwargs["input_ids"], ids)
 
 
 @pytest.mark.parametrize(
@@ -319,13 +264,6 @@ def test_windows_follow_one_another_file_by_file(tmp_path: Path, ending: str) ->
     assert sorted(found) == [
         ([0, 1, 2], [1, 2, 3]), ([3, 4, 5], [4, 5, 6]), ([20, 21, 22], [21, 22, 23])
     ]  # fmt: skip
-
-
-def test_a_folder_of_several_kinds_is_of_one(tmp_path: Path) -> None:
-    saved(tmp_path / "b.bin", [7, 8, 9, 10])
-    saved(tmp_path / "notes.txt", [1, 2, 3, 4])
-    (batch,) = batches(opened(tmp_path, WORDS, 1), 1)
-    assert batch.args[0].tolist() == [[7, 8, 9]]
 
 
 def stored(array: Any) -> bytes:

@@ -90,12 +90,6 @@ def test_nothing_is_cached_for_a_next_token() -> None:
     assert output.past_key_values is None
 
 
-def test_image_size_is_built_in() -> None:
-    output, inputs = run_on_meta(workload("transformers:vit:ViTModel", input_size=(96,)))
-    assert shapes(inputs.kwargs) == {"pixel_values": (2, 3, 96, 96)}
-    assert tuple(output.last_hidden_state.shape) == (2, 1 + 36, 768)
-
-
 def test_a_part_of_a_configuration_is_named_with_a_dot() -> None:
     small = {"text_config.num_hidden_layers": "1", "vision_config.num_hidden_layers": "2"}
     with torch.device("meta"):
@@ -171,27 +165,6 @@ def test_a_config_file_that_is_not_one(
 )
 def test_wrong_wishes(model: str, asked: dict[str, Any], text: str) -> None:
     assert error_text(model, **asked) == text
-
-
-def test_heads_that_do_not_divide_are_refused_in_the_library_s_words() -> None:
-    text = error_text("transformers:gpt2", config={"n_embd": "100"}, build=True)
-    problem, hint = text.splitlines()
-    assert problem.startswith("transformers cannot build gpt2: ValueError: `embed_dim` must be")
-    assert hint == "  hint: check --config and --input-size; `--debug` shows where it happened"
-
-
-@pytest.mark.parametrize("key", ["n_embd", "hidden_size"])  # its own name, and everybody's
-def test_a_key_has_two_names(key: str) -> None:
-    with torch.device("meta"):
-        module = workload("transformers:gpt2:GPT2Model", config={key: "24", "n_layer": "1"}).build()
-    assert tuple(module.state_dict()["wte.weight"].shape) == (50257, 24)
-
-
-def test_labels_are_counted_from_the_configuration() -> None:
-    made = workload("transformers:vit", config={"num_labels": "3"}, mode="train")
-    output, inputs = run_on_meta(made, batch_size=4)
-    assert tuple(output.logits.shape) == (4, 3)
-    assert inputs.kwargs["labels"].tolist() == [0, 1, 2, 0]
 
 
 def test_a_type_whose_input_we_do_not_know() -> None:

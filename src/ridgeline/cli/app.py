@@ -20,10 +20,10 @@ from ridgeline.cli import (
     export,
     imports,
     machine,
+    predict,
     profile,
     report,
     roofline,
-    status,
     sweep,
     train,
 )
@@ -37,7 +37,7 @@ from ridgeline.version import __version__
 USER_ERROR = 2
 WORKFLOW = (
     "analyze", "doctor", "machine", "count", "export", "run", "train", "profile", "import",
-    "conv", "sweep", "status", "roofline", "compare", "report",
+    "conv", "predict", "sweep", "status", "roofline", "compare", "report",
 )  # fmt: skip
 
 
@@ -98,8 +98,9 @@ app.command("train", epilog=train.EXAMPLES)(train.train)
 app.command("profile", epilog=profile.EXAMPLES, cls=profile.WithProgram)(profile.profile)
 app.command("import", epilog=imports.EXAMPLES)(imports.import_files)
 app.command("conv", epilog=conv.EXAMPLES)(conv.conv)
+app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
 app.command("sweep", epilog=sweep.EXAMPLES)(sweep.sweep)
-app.command("status", epilog=status.EXAMPLES)(status.status)
+app.command("status", epilog=sweep.STATUS_EXAMPLES)(sweep.status)
 app.command("roofline", epilog=roofline.EXAMPLES)(roofline.roofline)
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("report", epilog=report.EXAMPLES)(report.report)

@@ -21,13 +21,12 @@ from ridgeline.cli.step_options import InProcess, Step
 from ridgeline.cli.tables import NOT_KNOWN, Grid, print_grid, print_text
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import ALGORITHMS, check_mode
-from ridgeline.units import format_percent, format_time, si
+from ridgeline.units import format_time
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from ridgeline.pipeline.convolutions import ConvStudy
-    from ridgeline.records import ConvShape
     from ridgeline.report.convolutions import Convolutions
 
 EXAMPLES = """
@@ -45,8 +44,6 @@ EXAMPLES = """
 130 interrupted. What was measured is kept and not measured again.
 """
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
-MOST_LOSSES = 20  # that are shown
-DOUBT = " (in doubt)"
 UNSTEADY_NOTE = (
     "in doubt: samples vary much, so the machine was busy; --again when it is quiet, or one thread"
     " (OMP_NUM_THREADS=1)"
@@ -110,13 +107,13 @@ def conv(
             hint="for example: ridgeline conv resnet18, or --shape 1,64,56,56,64,3,3,1,1",
         )
     from ridgeline.pipeline.cases import Executor
-    from ridgeline.pipeline.convolutions import ConvSelection, ConvStudy
+    from ridgeline.pipeline.convolutions import ConvSelection, ConvStudy, make_shape
     from ridgeline.store import ResultsFolder
 
     (settings,) = step.settings(precision)
     selection = ConvSelection(
         models=tuple(dict.fromkeys(models or ())),
-        shapes=tuple(parse_shape(text) for text in shape or ()),
+        shapes=tuple(make_shape(text.split(",")) for text in shape or ()),
         batch_sizes=parse_batch_sizes(batch_size) or (1,),
         input_sizes=parse_sizes(input_size),
         algorithms=parse_algorithms(algorithm),
@@ -169,19 +166,6 @@ def _measure(study: ConvStudy, output: Output) -> None:
 # ---------------------------------------------------------------- options
 
 
-def parse_shape(text: str) -> ConvShape:
-    """`1,64,56,56,64,3,3,1,1` as a shape; stride, padding, dilation and groups may be left out."""
-    from ridgeline.pipeline.convolutions import SHAPE_FORM, shape_from_numbers
-
-    try:
-        return shape_from_numbers([int(part) for part in text.split(",")])
-    except (ValueError, RidgelineError):
-        raise RidgelineError(
-            f"--shape {text!r} is not valid",
-            hint=f"give {SHAPE_FORM} as whole numbers: 1,64,56,56,64,3,3,1,1",
-        ) from None
-
-
 def parse_algorithms(text: str) -> tuple[str, ...]:
     """`gemm,winograd 4x4` as names; `all` stands for those of the device."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
@@ -203,7 +187,7 @@ def _list(output: Output, *, with_models: bool) -> None:
     if output.as_json:
         messages.print_json(rows)
         return
-    print_grid(Grid(header=[*rows[0]], rows=[[*row.values()] for row in rows], text_columns=2))
+    _print_texts(rows, names=2)
 
 
 # ---------------------------------------------------------------- what is shown
@@ -232,7 +216,7 @@ def show(study: ConvStudy, output: Output) -> None:
 
 
 def _show_tables(found: Convolutions) -> None:
-    from ridgeline.report.convolutions import describe_totals
+    from ridgeline.report.convolutions import describe_totals, largest_losses, whole_networks
 
     if found.rows.empty:
         return
@@ -242,16 +226,21 @@ def _show_tables(found: Convolutions) -> None:
     losses = found.losses
     if len(losses):
         print_text("What PyTorch's choice costs", style="bold")
-        if losses["lost"].gt(0).any():
-            print_grid(_losses_grid(losses))
+        _print_texts(largest_losses(found), names=3)
         for sentence in describe_totals(found):
             print_text(sentence)
         if losses["doubt"].ne("").any():
             print_text(UNSTEADY_NOTE)
     if len(found.networks):
         print_text("Whole networks", style="bold")
-        print_grid(_networks_grid(found.networks))
+        _print_texts(whole_networks(found), names=2)
     _print_reasons(found.rows)
+
+
+def _print_texts(rows: list[dict[str, str]], *, names: int) -> None:
+    if rows:
+        cells = [[*row.values()] for row in rows]
+        print_grid(Grid(header=[*rows[0]], rows=cells, text_columns=names))
 
 
 def _times_grid(rows: pd.DataFrame) -> Grid:
@@ -282,37 +271,6 @@ def _cell(row: dict[str, Any] | None) -> str:
     if row["status"] == "ok":
         return format_time(row["time_s"])
     return str(row["precision_computed"] or row["status"])
-
-
-def _losses_grid(losses: pd.DataFrame) -> Grid:
-    from ridgeline.report.text import records
-
-    worst = losses[losses["lost"].gt(0)].sort_values("lost_s", ascending=False).head(MOST_LOSSES)
-    cells = [
-        [row["model"] or NOT_KNOWN, str(row["input_size"] or ""), row["layer"] or row["shape"],
-         row["phase"], row["chosen"], row["chosen_kernels"][:40], row["best"],
-         format_time(row["chosen_time_s"]), format_time(row["best_time_s"]),
-         format_percent(row["lost"]) + DOUBT * bool(row["doubt"])]
-        for row in records(worst)
-    ]  # fmt: skip
-    header = ["model", "input", "layer", "pass", "chosen", "what ran", "best", "its time",
-              "best time", "lost"]  # fmt: skip
-    return Grid(header=header, rows=cells, text_columns=7, spare=("input", "pass", "what ran"))
-
-
-def _networks_grid(networks: pd.DataFrame) -> Grid:
-    from ridgeline.report.text import records
-
-    cells = [
-        [row["model"], row["algorithm"], str(row["batch_size"]), str(row["input_size"] or ""),
-         format_time(row["time_s"]),
-         si(row["energy_j"], "J") if row["energy_j"] == row["energy_j"] and row["energy_j"]
-         else NOT_KNOWN,
-         "; ".join(note.partition(" convolutions")[0] for note in row["notes"]) or "none"]
-        for row in records(networks)
-    ]  # fmt: skip
-    header = ["model", "algorithm", "batch", "input", "step", "energy", "not its own"]
-    return Grid(header=header, rows=cells, text_columns=2)
 
 
 def _print_reasons(rows: pd.DataFrame) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ridgeline.cli import options as opt
 from ridgeline.cli.interrupts import stopped_at_once
@@ -18,6 +20,9 @@ from ridgeline.errors import RidgelineError
 from ridgeline.settings import one_of
 from ridgeline.signals import interrupts_noted
 from ridgeline.units import parse_bytes
+
+if TYPE_CHECKING:
+    from ridgeline.pipeline.count_models import CountOptions
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -52,39 +57,66 @@ def _parse_limit(text: str) -> int:
     return limit_bytes
 
 
-def count(
+@dataclass(frozen=True, kw_only=True)
+class Counted(opt.Group):
+    """What is counted, at which sizes, and what else is found out."""
+
     models: list[str] | None = opt.argument(
         None, "MODEL…", f"{opt.MODEL_FORMS}, FILE.onnx", autocompletion=opt.complete_model
-    ),
+    )
     batch_size: str | None = opt.option(
         None, "One or several: 1,8,32.", *opt.SEVERAL, show_default="1; an ONNX file may ask for it"
-    ),
-    mode: opt.Mode = "infer",
-    precision: opt.Precision = "fp32",
-    optimizer: opt.Optimizer = "sgd",
-    input_size: opt.InputSizes = None,
-    seq_len: opt.SeqLen = None,
-    config: opt.Config = None,
+    )
+    mode: opt.Mode = "infer"
+    precision: opt.Precision = "fp32"
+    optimizer: opt.Optimizer = "sgd"
+    input_size: opt.InputSizes = None
+    seq_len: opt.SeqLen = None
+    config: opt.Config = None
     dim: list[str] | None = opt.option(
         None,
         "An open dimension of an .onnx file, or a loop's trip count; may be repeated.",
         metavar="NAME=N",
-    ),
+    )
     causal: str = opt.option(
         "full", "Causal attention: count it in full, or the unmasked half.", choices=CAUSAL
-    ),
-    depth: int | None = opt.option(None, "Show modules down to this depth; 0 is the model.", min=0),
+    )
+    depth: int | None = opt.option(None, "Show modules down to this depth; 0 is the model.", min=0)
     formulas: bool = opt.option(
         False, "Show formulas that add up to the FLOPs of each row.", "--formulas"
-    ),
-    growth: bool = opt.option(False, "Show how cost grows with batch and input size.", "--growth"),
+    )
+    growth: bool = opt.option(False, "Show how cost grows with batch and input size.", "--growth")
     find_max_batch: int | None = opt.option(
         None, "Largest batch that fits in 24GB, 80GiB, …", metavar="BYTES", parser=_parse_limit
-    ),
+    )
     compare_onnx: Path | None = opt.option(
         None, "Compare with the model's ONNX file, and say why it differs.", metavar="FILE.onnx"
-    ),
-    against: Path | None = opt.option(None, "", hidden=True),  # its former name
+    )
+    against: Path | None = opt.option(None, "", hidden=True)  # its former name
+
+    def options(self) -> CountOptions:
+        from ridgeline.pipeline.count_models import CountOptions
+
+        return CountOptions(
+            models=tuple(self.models or ()),
+            batch_sizes=opt.parse_batch_sizes(self.batch_size),
+            mode=self.mode,
+            precision=self.precision,
+            optimizer=self.optimizer,
+            causal=self.causal,
+            input_sizes=opt.parse_sizes(self.input_size),
+            seq_len=self.seq_len,
+            config=opt.parse_config(self.config),
+            dims=opt.parse_dims(self.dim or []),
+            growth=self.growth,
+            limit_bytes=self.find_max_batch,
+            compare_onnx=self.compare_onnx or self.against,
+        )
+
+
+@opt.takes_groups
+def count(
+    counted: Counted,
     form: str = opt.option(
         "table", "table, markdown, csv or json, on stdout.", "--format", choices=FORMATS
     ),
@@ -110,27 +142,13 @@ def count(
     form = "json" if as_json else form
     if list_models:
         with stopped_at_once():
-            return show_models(models or [], as_json=form == "json")
+            return show_models(counted.models or [], as_json=form == "json")
     with stopped_at_once():  # torch would lose Ctrl-C
         from ridgeline.cli import render_count
         from ridgeline.pipeline import count_models
 
-        count_models.import_counting(tuple(models or ()))
-    options = count_models.CountOptions(
-        models=tuple(models or ()),
-        batch_sizes=opt.parse_batch_sizes(batch_size),
-        mode=mode,
-        precision=precision,
-        optimizer=optimizer,
-        causal=causal,
-        input_sizes=opt.parse_sizes(input_size),
-        seq_len=seq_len,
-        config=opt.parse_config(config),
-        dims=opt.parse_dims(dim or []),
-        growth=growth,
-        limit_bytes=find_max_batch,
-        compare_onnx=compare_onnx or against,
-    )
+        count_models.import_counting(tuple(counted.models or ()))
+    options = counted.options()
     count_models.check_options(options)
     opt.check_outputs(form, FORMATS, output, ENDINGS)
     one_of("--table", table, TABLES)
@@ -143,7 +161,10 @@ def count(
         count_models.count_models(options, outcome, progress.start)
     stored = count_models.save_counts(options, outcome, results) if results is not None else []
     view = render_count.CountView(
-        table=table, depth=depth, formulas=formulas, limit_bytes=options.limit_bytes
+        table=table,
+        depth=counted.depth,
+        formulas=counted.formulas,
+        limit_bytes=options.limit_bytes,
     )
     try:
         if outcome.results or form == "json":  # a table of nothing is none

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ridgeline.cli.messages import print_json, show_message, show_problem
+from ridgeline.cli.interrupts import stopped_at_once
+from ridgeline.cli.messages import end_interrupted, print_json, show_message, show_problem
 from ridgeline.cli.options import (
     Debug,
     Json,
@@ -33,11 +33,13 @@ from ridgeline.machine.passport import (
     read_passport,
 )
 from ridgeline.plain import plain_text
+from ridgeline.settings import PRECISIONS, one_of
 from ridgeline.store import DEFAULT_RESULTS, atomic_write_text, to_json
-from ridgeline.units import format_change, format_percent, si
+from ridgeline.units import format_change, format_percent, parse_seconds, si
 
 if TYPE_CHECKING:
     from ridgeline.machine.datasheets import Datasheet
+    from ridgeline.predict.calibration import Calibration
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -50,13 +52,10 @@ EXAMPLES = """
   ridgeline machine measure --energy --from loads.csv --name my-board
   ridgeline machine show my-server --png roofs.png
   ridgeline machine diff my-server other.json
+  ridgeline machine calibrate --budget 90s
   ridgeline machine export my-server --peaks peaks.json
 """
 
-COMPILER = re.compile(r"C by (.+?), \d+-bit vectors")
-LONG_WORDS = re.compile(  # of how a ceiling was measured, the same in many rows; --json has them
-    r"(?<=\bC) by .+?(?=, \d+-bit vectors)|, a thread's share of the described cache [^,]+$"
-)
 LOADS = 15  # of a GPU; the bar of a CPU ends early
 
 app = typer.Typer(
@@ -162,6 +161,49 @@ def _measure_energy(
         _print_passport(one.passport, as_json=output.as_json)
         if not output.quiet:
             show_message(f"wrote {one.path}")
+
+
+@app.command(epilog=EXAMPLES)
+@takes_groups
+def calibrate(
+    backend: str = option("auto", "cuda or cpu.", choices=("auto", "cuda", "cpu")),
+    precision: str | None = option(
+        None, "One or several: fp32,tf32,bf16,amp.", show_default="fp32; on a GPU all of these"
+    ),
+    budget: float = option(
+        90.0, "How long: 90s, 3min.", metavar="SECONDS", parser=parse_seconds, show_default="90s"
+    ),
+    add: list[str] | None = option(
+        None, "Measure more of these only: conv, matmul, attention, 'conv 3x3'.", metavar="CLASS"
+    ),
+    name: str | None = option(None, "Name of the calibration."),
+    output: Output = Output(),
+) -> None:
+    """Measure single operators, from which `ridgeline predict` knows the time of whole steps.
+
+    They are of the sizes that popular networks have. Later calls add to what is there; Ctrl-C keeps
+    what was measured.
+    """
+    with stopped_at_once():
+        from ridgeline.pipeline.predict import CalibrationRequest, calibrate_machine
+
+    precisions = tuple(one.strip() for one in precision.split(",")) if precision else ()
+    for one in precisions:
+        one_of("--precision", one, PRECISIONS)
+    request = CalibrationRequest(
+        backend=backend, precisions=precisions, budget_s=budget, groups=tuple(add or ()), name=name
+    )
+    with progress_bar(100, quiet=output.quiet, first="importing") as progress:
+        stored = calibrate_machine(
+            request, output.results,
+            lambda what, share: progress.update(what, round(100 * share), 100),
+        )  # fmt: skip
+    print_calibration(stored.calibration, as_json=output.as_json)
+    if not output.quiet:
+        refused = f", {len(stored.refused)} could not be called" if stored.refused else ""
+        show_message(f"{stored.added} operators measured{refused}; wrote {stored.path}")
+    if stored.was_interrupted:
+        end_interrupted("; what was measured until then is kept")
 
 
 @app.command("list", epilog=EXAMPLES)
@@ -321,6 +363,34 @@ def import_passport(
     show_message(f"wrote {Passports(results).write(renamed)}")
 
 
+# ---------------------------------------------------------------- calibrations as text
+
+
+def print_calibration(calibration: Calibration, *, as_json: bool) -> None:
+    """For programs every point; for people the groups, and how well they fit."""
+    if as_json:
+        print(to_json(calibration), end="")
+        return
+    threads = f", {calibration.threads} threads" if calibration.threads else ""
+    print(
+        f"{calibration.machine}: {calibration.device_name}{threads}, calibrated"
+        f" {calibration.measured_at[:19]}, {len(calibration.points)} operators\n"
+    )
+    rows = []
+    for title, points in sorted(calibration.groups.items(), key=lambda one: -len(one[1])):
+        curve = calibration.curve(title)
+        errors = sorted(abs(e) for e in curve.leave_one_out()) if curve else []
+        error = format_percent(errors[len(errors) // 2]) if len(errors) > 3 else ""
+        group, _, precision = title.rpartition("|")
+        rows.append([group, precision, str(len(points)), error])
+    header = ["operators", "precision", "measured", "median error of one left out"]
+    print_grid(Grid(header=header, rows=rows, text_columns=2))
+    errors = [abs(one) for one in calibration.step_errors]
+    if errors:
+        mean = format_percent(sum(errors) / len(errors))
+        print(f"\n{len(errors)} whole steps: off by {mean} on average")
+
+
 # ---------------------------------------------------------------- passports as text
 
 
@@ -337,8 +407,7 @@ def _print_passport(passport: Passport, *, as_json: bool) -> None:
     if passport.ceilings or not passport.energy:
         rows = _ceiling_rows(passport)
         print_grid(Grid(header=header, rows=rows, text_columns=2, spare=spare))
-    compilers = [match[1] for c in passport.ceilings if (match := COMPILER.search(c.how))]
-    for compiler in dict.fromkeys(compilers):
+    for compiler in dict.fromkeys(c.compiler for c in passport.ceilings if c.compiler):
         print(f"C is compiled by {compiler}")
     for absent in passport.missing:
         print(f"not measured: {absent.what}: {absent.reason}")
@@ -390,7 +459,7 @@ def _ceiling_rows(passport: Passport) -> Rows:
             format_percent(c.best / rate) if rate else "",
             f"{during.clock_hz / 1e6:.0f} MHz" if during.clock_hz else "",
             f"{during.power_w:.0f} W" if during.power_w else "",
-            ", ".join(during.throttle_reasons), LONG_WORDS.sub("", _describe_method(c)),
+            ", ".join(during.throttle_reasons), _describe_method(c),
         ])  # fmt: skip
     return rows
 
@@ -404,7 +473,7 @@ def _format_rate(ceiling: Ceiling, number: float) -> str:
 def _describe_method(ceiling: Ceiling) -> str:
     """What ran, and for a power level the energy of one unit of its work."""
     if ceiling.energy_j_per_flop:
-        return f"{ceiling.how}: {si(ceiling.energy_j_per_flop, 'J')} per FLOP"
+        return f"{ceiling.brief_how}: {si(ceiling.energy_j_per_flop, 'J')} per FLOP"
     if ceiling.energy_j_per_byte:
-        return f"{ceiling.how}: {si(ceiling.energy_j_per_byte, 'J')} per byte"
-    return ceiling.how
+        return f"{ceiling.brief_how}: {si(ceiling.energy_j_per_byte, 'J')} per byte"
+    return ceiling.brief_how

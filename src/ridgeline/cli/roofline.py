@@ -35,7 +35,11 @@ EXAMPLES = """
 def roofline(
     stored: StoredRuns,
     label: str | None = option(None, "Only runs and captures with this label.", metavar="TEXT"),
-    kind: str | None = option(None, "Figures to draw: classic, layers, kernels, hierarchical, …"),
+    kind: str | None = option(
+        None,
+        "Figures to draw: classic, layers, kernels, hierarchical, …, or all.",
+        show_default="classic, and layers with --layers",
+    ),
     form: str = option("png,svg", "png, svg, pdf; one or several.", "--format"),
     out: Path | None = option(
         None,
@@ -75,8 +79,10 @@ def roofline(
         write_summary(study, summary)
     try:
         if figures:
-            kinds = _choose_kinds(kind, energy=energy)
+            kinds = _choose_kinds(kind, energy=energy, layers=layers)
             made.figures = _draw(study, out, _split(form), kinds)
+            if kind is None and not output.quiet:
+                show_message("--kind all draws every figure that these runs allow")
             if not made.figures and not output.quiet:
                 show_notes(["no figure of that kind can be drawn from these runs"])
         if output.as_json:
@@ -103,13 +109,13 @@ def roofline(
                 show_message(f"wrote {path}")
 
 
-def _choose_kinds(kind: str | None, *, energy: bool) -> tuple[str, ...] | None:
-    """Those that the user names, those of energy, or all."""
+def _choose_kinds(kind: str | None, *, energy: bool, layers: bool) -> tuple[str, ...] | None:
+    """Those that the user names, or those of what is printed; None: all. Each takes a while."""
     from ridgeline.report.figures import ENERGY_KINDS
 
     if kind:
-        return _split(kind)
-    return ENERGY_KINDS if energy else None
+        return None if kind == "all" else _split(kind)
+    return ENERGY_KINDS if energy else ("classic", "layers") if layers else ("classic",)
 
 
 def _split(text: str) -> tuple[str, ...]:

@@ -7,11 +7,11 @@ from typing import Any
 
 from ridgeline.captures.capture import BYTES, FLOPS, Capture, mean_shares, sources_of, total
 from ridgeline.cli.messages import show_notes
-from ridgeline.cli.tables import NOT_KNOWN, Grid, format_known, print_grid
+from ridgeline.cli.tables import NOT_KNOWN, Grid, format_known, print_grid, print_text
 from ridgeline.pipeline.import_captures import name_files
 from ridgeline.plain import plain_text
-from ridgeline.records import CopyTotals, ProfileRequest, ProfileSummary
-from ridgeline.report.executed import describe_overlap
+from ridgeline.records import ProfileRequest, ProfileSummary
+from ridgeline.report.executed import describe_times, describe_trust, make_executed
 from ridgeline.roofline.reconcile import NO_PHASE
 from ridgeline.serialize import to_dict
 from ridgeline.store import ResultsFolder, Run
@@ -111,7 +111,7 @@ def show_profiles(profiles: Sequence[Run], results: ResultsFolder, *, quiet: boo
     header = ["profile", "part", "kernels", "kernel time", *columns, "executed / model"]
     print_grid(Grid(header=header, rows=rows, text_columns=2))
     for run in done:
-        _show_times(run)
+        _show_times(run, results)
         show_notes(() if quiet else (f"{_name(run)}: {text}" for text in run.result.warnings))
 
 
@@ -159,33 +159,16 @@ def _read_ratios(done: Sequence[Run], results: ResultsFolder) -> dict[str, dict[
     return ratios
 
 
-def _show_times(run: Run) -> None:
-    """Times, the gap, what is not known and how far the counters can be trusted."""
-    result: ProfileSummary = run.result
-    kernel_s, step_s, gap_s = result.kernel_time_s or 0.0, result.step_time_s, result.gap_s or 0.0
-    text = f"{_name(run)}: kernels {format_time(kernel_s)}"
-    copies = result.copies or CopyTotals()
-    if copies.launches:
-        count = f"{copies.launches:g} copies and fills by the driver"
-        text += f", {count} {format_time(copies.time_s)}"
-    overlap = describe_overlap(kernel_s + copies.time_s, result.busy_time_s)
-    text += f" ({overlap})" if overlap else ""
-    if step_s:
-        nothing = "either" if copies.launches else "a kernel"
-        text += (
-            f" in a step of {format_time(step_s)}; {format_time(gap_s)} "
-            f"({format_percent(gap_s / step_s)}) without {nothing}: the host launches, or waits"
-        )
-    print(text)
-    lost = format_percent(1 - (result.attributed_share or 0.0))
-    print(f"  kernel time that no phase is known for: {lost}")
-    if result.self_test:
-        ratios = ", ".join(f"{name} {r:.3f}" for name, r in result.self_test.ratios.items())
-        print(f"  counted over true, on work of known size: {ratios}")
-        cost = result.cost
-        planned, taken = format_time(cost.planned_s), format_time(cost.counted_s)
-        whole = format_time(cost.taken_s)
-        print(f"  counting took {taken} (planned {planned}), {whole} with getting ready")
+def _show_times(run: Run, results: ResultsFolder) -> None:
+    """Times, the gap, how far the counters can be trusted, and what counting took."""
+    kernels = results.read_table(run.run_id, "kernels")
+    one = make_executed(run.run_id, run, kernels, run.result.step_time_s)
+    for text in filter(None, (describe_times(one), describe_trust(one))):
+        print_text(f"{_name(run)}: {text}")
+    cost = run.result.cost
+    if run.result.self_test:
+        planned, counted, whole = map(format_time, (cost.planned_s, cost.counted_s, cost.taken_s))
+        print_text(f"  counting took {counted} (planned {planned}), {whole} with getting ready")
 
 
 def _name(run: Run) -> str:

@@ -110,7 +110,7 @@ def make_runner(output: opt.Output, *, in_process: bool = False) -> CaseRunner:
     )
     runner.results.check_writable()
     if output.debug:
-        runner.on_failure_log = lambda log: print(log, end="", file=sys.stderr)
+        runner.on_failure = lambda failure: print(failure.log, end="", file=sys.stderr)
     return runner
 
 

@@ -1,9 +1,11 @@
-"""`ridgeline sweep`: an experiment matrix, in stages, here or on Slurm."""
+"""`ridgeline sweep`, an experiment matrix in stages, here or on Slurm; `ridgeline status`."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +37,15 @@ EXAMPLES = """
 reasons: `ridgeline status`); 130 interrupted. What was completed is kept in every case; the same
 command goes on where it ended.
 """
+STATUS_EXAMPLES = """
+[bold]Examples[/]
+
+  ridgeline status
+  ridgeline status study --watch
+  ridgeline status --json | jq '.sweeps[] | {name, stage, done, total}'
+"""
+WATCH_S = 30.0  # squeue is a burden for a cluster: not more often
+MOST_REASONS = 5
 
 
 @takes_groups
@@ -172,8 +183,8 @@ def _show_plan(plan: Sweep, stage: str | None, executor: str, *, as_json: bool) 
 
 def _print_matrix(plan: Sweep, stage: str | None) -> None:
     """The run matrix as Markdown: a table for each stage, a row for each case."""
-    from ridgeline.report.markup import markdown_table
     from ridgeline.report.sweeps import read_default
+    from ridgeline.report.text import markdown_table
     from ridgeline.sweep.ledger import format_cell
 
     records = plan.ledger.records()
@@ -241,7 +252,6 @@ def _print_record(case: SweepCase, record: CaseRecord) -> None:
 
 def _finish(plan: Sweep, *, as_json: bool, quiet: bool, interrupted: bool) -> None:
     """Views, tables and the status; the exit code."""
-    from ridgeline.cli.status import print_stages
     from ridgeline.signals import INTERRUPTED, interrupts_later
 
     with interrupts_later():
@@ -294,3 +304,57 @@ def _describe_jobs(run: SlurmRun) -> dict[str, Any]:
     jobs = [{"job_id": job.job_id, "stage": job.stage, "shards": list(job.shards)}
             for job in run.submitted]  # fmt: skip
     return {"name": run.sweep.matrix.name, "jobs": jobs, "stopped": run.sweep.stopped}
+
+
+# ---------------------------------------------------------------- how far sweeps are
+
+
+@takes_groups
+def status(
+    name: str | None = argument(None, "NAME", "One sweep; all if none."),
+    watch: bool = option(False, "Show it again until it is over.", "--watch"),
+    *,
+    output: Output,
+) -> None:
+    """Show how far sweeps are: done, running, waiting, failed and why, and the time to go."""
+    from ridgeline.store import ResultsFolder
+    from ridgeline.sweep.slurm import Slurm
+    from ridgeline.sweep.status import read_status
+
+    folder, slurm = ResultsFolder(output.results), Slurm()
+    while True:
+        stages = read_status(folder, name, slurm=slurm)
+        print_stages(stages, as_json=output.as_json)
+        if not watch or not any(one.running or one.pending for one in stages):
+            return
+        time.sleep(WATCH_S)
+
+
+def print_stages(stages: list[StageStatus], *, as_json: bool) -> None:
+    """The stages of sweeps as a table, with the reasons of what failed or waits."""
+    if as_json:
+        print_json({"sweeps": [one.to_dict() for one in stages]})
+        return
+    from ridgeline.cli.tables import Grid, print_grid
+    from ridgeline.units import format_time
+
+    rows = [
+        [one.name, one.stage, str(one.total), str(one.done), str(one.running), str(one.pending),
+         str(one.failed),
+         "–" if one.is_finished else f"{'~' if one.is_guess else ''}{format_time(one.remaining_s)}"]
+        for one in stages
+    ]  # fmt: skip
+    header = ["sweep", "stage", "cases", "done", "running", "pending", "failed", "to go"]
+    print_grid(Grid(header=header, rows=rows, text_columns=2))
+    for one in stages:
+        reasons = Counter(f"{r.status}: {r.detail}" if r.detail else r.status
+                          for _, r in one.failures)  # fmt: skip
+        for reason, count in reasons.most_common(MOST_REASONS):
+            print(f"{one.name} {one.stage}: {count} × {reason}")
+        if len(reasons) > MOST_REASONS:
+            print(
+                f"{one.name} {one.stage}: {len(reasons) - MOST_REASONS} more reasons, with --json"
+            )
+        for line in (*one.waits, *one.notes):
+            print(f"{one.name} {one.stage}: {line}")
+    sys.stdout.flush()

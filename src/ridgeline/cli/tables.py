@@ -89,7 +89,7 @@ def print_grid(grid: Grid, console: Console | None = None) -> None:
 
 def to_markdown(header: Sequence[str], rows: Rows) -> str:
     """The table in Markdown; whatever a cell contains, it stays a cell."""
-    from ridgeline.report.markup import markdown_table
+    from ridgeline.report.text import markdown_table
 
     return markdown_table(header, [[plain_line(cell) for cell in row] for row in rows])
 

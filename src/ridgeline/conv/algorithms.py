@@ -54,7 +54,6 @@ class Algorithm:
     """One way to compute a convolution."""
 
     name: str
-    about: str
     forward: Forward
     refusal: Callable[[ConvShape, torch.dtype], str] = never  # why it cannot; "" if it can
     workspace: Callable[[ConvShape, torch.dtype], int] | None = None  # bytes beside the operands
@@ -417,25 +416,25 @@ def _bytes_of(elements: Count) -> Callable[[ConvShape, torch.dtype], int]:
 
 def _cpu_algorithms() -> dict[str, Algorithm]:
     own = (
-        Algorithm(name="direct", about="one multiply-add after the other", forward=direct,
+        Algorithm(name="direct", forward=direct,
                   workspace=_bytes_of(_padded_elements), flops=_model_flops),
-        Algorithm(name="gemm", about="im2col, then a matrix product", forward=gemm,
+        Algorithm(name="gemm", forward=gemm,
                   workspace=_bytes_of(gemm_workspace), flops=_model_flops),
         *(
-            Algorithm(name=name, about=f"F({tile}x{tile},3x3) in tiles", refusal=winograd_refusal,
+            Algorithm(name=name, refusal=winograd_refusal,
                       forward=partial(winograd, tile=tile),
                       workspace=_bytes_of(partial(winograd_workspace, tile=tile)),
                       flops=partial(winograd_flops, tile=tile))
             for name, tile in (("winograd", 2), ("winograd 4x4", 4))
         ),
-        Algorithm(name="fft", about="a product of spectra", forward=fft, refusal=fft_refusal,
+        Algorithm(name="fft", forward=fft, refusal=fft_refusal,
                   workspace=_bytes_of(fft_workspace), flops=fft_flops),
-        Algorithm(name=DEFAULT, about="what PyTorch does: oneDNN, mostly", forward=default),
+        Algorithm(name=DEFAULT, forward=default),
     )  # fmt: skip
     algorithms = {one.name: one for one in own}
     finder = Finder(lambda: {one.name: one for one in own})
     algorithms[FIND] = Algorithm(
-        name=FIND, about="the fastest of these, measured at the first call",
+        name=FIND,
         forward=finder.forward, describe=finder.describe, phases=(FORWARD,),
     )  # fmt: skip
     return algorithms

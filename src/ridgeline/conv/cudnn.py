@@ -1,18 +1,26 @@
-"""The forward algorithms of cuDNN's legacy interface, by ctypes on the library that torch ships.
+"""cuDNN: the forward algorithms of its legacy interface, and the plans of its graph interface.
+
+The legacy interface is called by ctypes on the library that torch ships.
 
 cuDNN calls the interface deprecated; it is the only one that takes an algorithm by its name. The
 numbers below are of cudnn_graph.h, cudnn_ops.h and cudnn_cnn.h, the same in versions 8 and 9.
 Descriptors and workspace of a shape are made at its first call and live as long as the process, so
 no call that is timed allocates any. Gradients are PyTorch's own.
+
+A plan of the graph interface (package nvidia-cudnn-frontend, extra `cudnn`) is an engine with its
+knobs. The heuristics name those that may run; each is built and run by its number. The strides of
+every output are set: without them, results of NCHW come back in another layout, and everything
+seems to be well.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import Structure, byref, c_float, c_int, c_size_t, c_void_p
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,6 +34,7 @@ from ridgeline.conv.algorithms import (
     FIND,
     FORWARD,
     GUESS,
+    INPUT_GRAD,
     Algorithm,
     Finder,
     UnsupportedError,
@@ -34,7 +43,7 @@ from ridgeline.conv.algorithms import (
     in_layout,
 )
 from ridgeline.errors import RidgelineError
-from ridgeline.records import ConvShape
+from ridgeline.records import ConvRequest, ConvShape
 
 SONAMES = ("libcudnn.so.9", "libcudnn.so.8")
 LEGACY = {  # cudnnConvolutionFwdAlgo_t; number 3 is `direct`, which cuDNN does for no shape
@@ -49,7 +58,10 @@ CROSS_CORRELATION = 1  # cudnnConvolutionMode_t
 DEFAULT_MATH, TENSOR_OP_MATH, FMA_MATH = 0, 1, 3  # cudnnMathType_t
 NOT_SUPPORTED_8, NOT_SUPPORTED_9 = 9, range(3000, 4000)
 ALGORITHMS_OF_V7 = 8  # that the heuristic may rank
-LONGEST_MESSAGE = 512
+GRAPH_TYPES = {torch.float32: "FLOAT", torch.float16: "HALF", torch.bfloat16: "BFLOAT16"}
+HEURISTICS = ("A", "B", "FALLBACK")
+
+Operands = tuple[Tensor, Tensor, Tensor]  # input, weight, gradient of the output
 
 
 class Performance(Structure):
@@ -339,29 +351,143 @@ def refuse_direct(shape: ConvShape, dtype: torch.dtype) -> str:
 
 def cuda_algorithms() -> Mapping[str, Algorithm]:
     """The algorithms of a GPU, by name."""
-    about = {"winograd": "fused, by cuDNN", "winograd nonfused": "by cuDNN, transforms apart"}
     distinct = {
         name: Algorithm(
-            name=name, about=about.get(name, "by cuDNN"), forward=partial(run_legacy, name=name),
+            name=name, forward=partial(run_legacy, name=name),
             refusal=partial(refuse_legacy, name=name),
             workspace=partial(_workspace_bytes, name=name), phases=(FORWARD,),
         )
         for name in LEGACY
     }  # fmt: skip
     distinct["direct"] = Algorithm(
-        name="direct", about="a Triton kernel of our own, without tensor cores", forward=_direct,
+        name="direct", forward=_direct,
         refusal=refuse_direct, phases=(FORWARD,),
     )  # fmt: skip
-    distinct[DEFAULT] = Algorithm(name=DEFAULT, about="what PyTorch does", forward=default)
+    distinct[DEFAULT] = Algorithm(name=DEFAULT, forward=default)
     finder = Finder(lambda: distinct)
     guess = replace(
-        distinct["gemm"], name=GUESS, about="what cuDNN's heuristic ranks first",
+        distinct["gemm"], name=GUESS,
         forward=partial(run_legacy, name=GUESS), refusal=partial(refuse_legacy, name=GUESS),
         workspace=partial(_workspace_bytes, name=GUESS), describe=_describe_guess,
     )  # fmt: skip
     find = Algorithm(
-        name=FIND, about="the fastest of these, measured at the first call",
+        name=FIND,
         forward=finder.forward, describe=finder.describe, phases=(FORWARD,),
     )  # fmt: skip
-    benchmark = replace(distinct[DEFAULT], name=BENCHMARK, about="PyTorch's benchmark mode")
+    benchmark = replace(distinct[DEFAULT], name=BENCHMARK)
     return {**distinct, GUESS: guess, FIND: find, BENCHMARK: benchmark}
+
+
+# ---------------------------------------------------------------- plans of the graph interface
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnginePlan:
+    """One plan, ready to run on each set of operands."""
+
+    name: str  # engine 67_k2=5_k13=0
+    notes: str
+    workspace_bytes: int
+    calls: tuple[Callable[[], Tensor], ...]
+
+
+def import_frontend() -> Any:
+    """The package; the reason where it is missing."""
+    try:
+        return import_module("cudnn")
+    except (ImportError, OSError) as error:
+        raise UnsupportedError(
+            f"plans of cuDNN's graph interface need the package nvidia-cudnn-frontend ({error}):"
+            " pip install --no-deps 'nvidia-cudnn-frontend'"
+        ) from error
+
+
+def make_plans(
+    request: ConvRequest, sets: Sequence[Operands], frontend: Any
+) -> Iterator[EnginePlan]:
+    """Every plan that can be built for a pass; others are left out, as cuDNN does by itself."""
+    graph = _Graph(request, sets[0], frontend)
+    for number in range(graph.plans.get_execution_plan_count()):
+        try:
+            graph.plans.build_plan_at_index(number)
+        except RuntimeError:  # named by a heuristic, and refused now
+            continue
+        size = int(graph.plans.get_workspace_size_plan_at_index(number))
+        workspace = torch.empty(size, dtype=torch.uint8, device=sets[0][0].device)
+        notes = graph.plans.get_behavior_notes_for_plan_at_index(number)
+        yield EnginePlan(
+            name=f"engine {str(graph.plans.get_plan_name_at_index(number)).removeprefix('eng')}",
+            notes=", ".join(str(note).rpartition(".")[2] for note in notes),
+            workspace_bytes=size,
+            calls=tuple(graph.make_call(number, one, workspace) for one in sets),
+        )
+
+
+class _Graph:
+    """One pass of a convolution as cuDNN's graph, with all its plans."""
+
+    def __init__(self, request: ConvRequest, operands: Operands, frontend: Any) -> None:
+        self._request, self._frontend = request, frontend
+        self._handle = frontend.create_handle()
+        kinds = frontend.data_type
+        kind = getattr(kinds, GRAPH_TYPES[operands[0].dtype])
+        self.plans = frontend.pygraph(
+            io_data_type=kind, intermediate_data_type=kinds.FLOAT, compute_data_type=kinds.FLOAT,
+            handle=self._handle,
+        )  # fmt: skip
+        self._inputs = [
+            self.plans.tensor(
+                name=name, dim=list(one.shape), stride=list(one.stride()), data_type=kind
+            )
+            for name, one in self._choose(operands)
+        ]
+        like = _output_like(request, operands)
+        self._output = self._add_pass(request.shape)
+        self._output.set_output(True).set_dim(list(like.shape)).set_stride(list(like.stride()))
+        self._output.set_data_type(kind)
+        self.plans.validate()
+        self.plans.build_operation_graph()
+        modes = [getattr(frontend.heur_mode, name) for name in HEURISTICS]
+        self.plans.create_execution_plans(modes)
+
+    def _choose(self, operands: Operands) -> list[tuple[str, Tensor]]:
+        """What a pass reads: two of input, weight and gradient."""
+        x, w, gradient = operands
+        if self._request.phase == FORWARD:
+            return [("image", x), ("weight", w)]
+        if self._request.phase == INPUT_GRAD:
+            return [("loss", gradient), ("filter", w)]
+        return [("image", x), ("loss", gradient)]
+
+    def _add_pass(self, shape: ConvShape) -> Any:
+        graph, (first, second) = self.plans, self._inputs
+        window = {
+            "padding": list(shape.padding), "stride": list(shape.stride),
+            "dilation": list(shape.dilation),
+        }  # fmt: skip
+        if self._request.phase == FORWARD:
+            return graph.conv_fprop(image=first, weight=second, **window)
+        if self._request.phase == INPUT_GRAD:
+            return graph.conv_dgrad(loss=first, filter=second, **window)
+        return graph.conv_wgrad(image=first, loss=second, **window)
+
+    def make_call(self, number: int, operands: Operands, workspace: Tensor) -> Callable[[], Tensor]:
+        """The plan on one set of operands, with an output of its own."""
+        out = torch.empty_like(_output_like(self._request, operands))
+        tensors = [one for _, one in self._choose(operands)]
+        pack = {**dict(zip(self._inputs, tensors, strict=True)), self._output: out}
+
+        def call() -> Tensor:
+            if out.is_cuda:
+                stream = torch.cuda.current_stream(out.device).cuda_stream
+                self._frontend.set_stream(handle=self._handle, stream=stream)
+            self.plans.execute_plan_at_index(pack, workspace, number, handle=self._handle)
+            return out
+
+        return call
+
+
+def _output_like(request: ConvRequest, operands: Operands) -> Tensor:
+    """A tensor of the sizes and strides of a pass's result."""
+    x, w, gradient = operands
+    return {FORWARD: gradient, INPUT_GRAD: x}.get(request.phase, w)

@@ -38,6 +38,7 @@ from ridgeline.conv.algorithms import (
     in_layout,
 )
 from ridgeline.conv.network import check_names, find_algorithms
+from ridgeline.machine.ceilings_cuda import event_clock
 from ridgeline.machine.cpu import read_caches
 from ridgeline.machine.system import SystemIO
 from ridgeline.records import (
@@ -165,7 +166,7 @@ class _Measuring:
 
     def verify_plans(self) -> tuple[str, ...]:
         """Verify every plan of cuDNN's graph interface; why there is none, where there is none."""
-        from ridgeline.conv.engines import import_frontend, make_plans
+        from ridgeline.conv.cudnn import import_frontend, make_plans
 
         sets = [(one.x, one.w, one.gradient) for one in self.sets]
         try:
@@ -378,6 +379,7 @@ class GraphTimer:
 
     def __init__(self, calls: Sequence[Call], device: torch.device) -> None:
         self._device, self.clock = device, "CUDA graph, device events"
+        self._time_s = event_clock(torch, device.index or 0)
         self._cold, self._calls = self._capture(calls), len(calls)
         self._warm = self._capture([calls[0]] * len(calls))
         self._times = max(1, round(SAMPLE_S / max(self._time_s(self._cold, 1), 1e-6)))
@@ -402,16 +404,6 @@ class GraphTimer:
                 self.clock = "device events"
                 return run_all
         return graph.replay
-
-    def _time_s(self, call: Call, times: int) -> float:
-        with torch.cuda.device(self._device):
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            for _ in range(times):
-                call()
-            end.record()
-            end.synchronize()
-        return float(start.elapsed_time(end)) / 1e3 / times
 
     def sample(self) -> float:
         """Seconds of a call, each on other operands than the one before."""

@@ -111,10 +111,6 @@ def describe(io: SystemIO | None = None) -> Description:
 # numbers those it is shown, in an order of its own. So the two are joined by UUID, never by index.
 
 LIST_CUDA_DEVICES = (sys.executable, "-I", str(Path(cuda_driver.__file__)))
-AMD_QUERY = (
-    "rocm-smi", "--showproductname", "--showuniqueid", "--showmeminfo", "vram",
-    "--showdriverversion", "--json",
-)  # fmt: skip
 MAC_QUERY = ("system_profiler", "SPDisplaysDataType", "-json")
 
 
@@ -131,8 +127,7 @@ def describe_gpus(io: SystemIO, *, ram_bytes: int | None) -> Gpus:
     """Whatever accelerators there are."""
     if io.system == "Darwin":
         return Gpus(gpus=_list_apple_gpus(_run_json(io, MAC_QUERY), ram_bytes=ram_bytes))
-    nvidia = describe_nvidia_gpus(io)
-    return nvidia if nvidia.gpus else Gpus(gpus=_list_amd_gpus(_run_json(io, AMD_QUERY)))
+    return describe_nvidia_gpus(io)
 
 
 def _run_json(io: SystemIO, command: Sequence[str]) -> dict[str, Any]:
@@ -206,26 +201,6 @@ def _list_apple_gpus(profile: Mapping[str, Any], *, ram_bytes: int | None) -> tu
     )
 
 
-def _list_amd_gpus(listed: Mapping[str, Mapping[str, object]]) -> tuple[Gpu, ...]:
-    """From the answer of rocm-smi; the spelling of its keys differs by version."""
-    lowered = {
-        name: {key.lower(): str(value) for key, value in row.items()}
-        for name, row in listed.items()
-    }
-    cards = [row for name, row in lowered.items() if name.startswith("card")]
-    return tuple(
-        Gpu(
-            kind="rocm",
-            name=row.get("card series") or row.get("device name") or "AMD GPU",
-            index=index,
-            uuid=row.get("unique id"),
-            memory_bytes=int(row.get("vram total memory (b)", 0)) or None,
-            driver=lowered.get("system", {}).get("driver version"),
-        )
-        for index, row in enumerate(cards)
-    )
-
-
 RUNTIME_PACKAGES = {  # what pip installs beside torch, by the names of CUDA 13 and 12
     "CUDA runtime": ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12"),
     "cuDNN": ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12"),
@@ -241,7 +216,6 @@ def driver_versions(io: SystemIO, gpus: Gpus) -> dict[str, str]:
     packages = {name: map(io.version, names) for name, names in RUNTIME_PACKAGES.items()}
     versions = {
         "NVIDIA driver": drivers.get("cuda") or kernel_driver(io),
-        "AMD driver": drivers.get("rocm"),
         "CUDA, newest that the driver supports": gpus.cuda_version,
         "CUDA, that torch is built with": build.get("cuda"),
         "ROCm, that torch is built with": build.get("hip"),
@@ -276,7 +250,7 @@ _NOISE = re.compile(
 def machine_name(description: Description) -> str:
     """A short name that stays the same: `nvidia-h200`, `nvidia-l4-x4`, `amd-epyc-2c`.
 
-    By the accelerators that CUDA or ROCm shows, else by the processor and its usable cores:
+    By the accelerators that CUDA shows, else by the processor and its usable cores:
     with other cores the ceilings are others, too.
     """
     accelerators = [

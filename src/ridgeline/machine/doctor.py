@@ -147,11 +147,9 @@ def check_torch_and_gpu(facts: Facts) -> Finding | None:
     build = torch_build(facts.io)
     if "mps" in kinds and not torch.get("mps"):
         return broken("torch does not see the GPU", "use a Python that is built for arm64")
-    if "rocm" in kinds and "hip" not in build:
-        return broken("an AMD GPU, but a torch that was not built for ROCm", f"see {TORCH_PAGE}")
     if "cuda" in kinds:
         return _check_torch_on_cuda(facts, torch, build.get("cuda"))
-    return ok("computes on the GPU (MPS)" if "mps" in kinds else "built for ROCm")
+    return ok("computes on the GPU (MPS)")
 
 
 def _check_torch_on_cuda(facts: Facts, torch: dict[str, Any], cuda: str | None) -> Finding:

@@ -41,6 +41,11 @@ LOWER_IS_BETTER = ("launch",)
 ONE_CORE = "one core"  # in `what`: a ceiling of one thread, where another is of all
 UNITS = dict(zip(KINDS, ("flops_per_s", "bytes_per_s", "time_s", "power_w"), strict=True))
 
+COMPILER = re.compile(r"\bC by (.+?), \d+-bit vectors")
+LONG_WORDS = re.compile(
+    r"(?<=\bC) by .+?(?=, \d+-bit vectors)|, a thread's share of the described cache [^,]+$"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
@@ -81,6 +86,17 @@ class Ceiling:
     @property
     def spread(self) -> float:
         return spread(self.samples)
+
+    @property
+    def brief_how(self) -> str:
+        """What ran, without what is the same in many rows of a table."""
+        return LONG_WORDS.sub("", self.how)
+
+    @property
+    def compiler(self) -> str:
+        """What compiled the C that ran; empty if nothing did."""
+        match = COMPILER.search(self.how)
+        return match[1] if match else ""
 
     @property
     def key(self) -> tuple[str, ...]:

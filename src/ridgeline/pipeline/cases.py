@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from ridgeline.count.growth import max_batch
 from ridgeline.errors import RidgelineError
+from ridgeline.measure.isolation import Failure as CaseFailure
 from ridgeline.measure.isolation import Outcome, Work, attempt, run_isolated, stdout_to_stderr
 from ridgeline.measure.worker import (
     MeasuredCase,
@@ -171,7 +172,7 @@ class CaseRunner:
     reraises: bool = False  # what a case in this process raises, for debuggers and scripts
     work: Work[MeasuredCase] = measure_task
     on_result: Callable[[Case, RunResult], None] = lambda case, result: None  # before it is stored
-    on_failure_log: Callable[[str], None] = ignore_message
+    on_failure: Callable[[CaseFailure], None] = ignore_message  # before it is stored
     runs: list[Run] = field(default_factory=list)  # completed and failed ones, each stored
     errors: list[RidgelineError] = field(default_factory=list)  # of inputs; nothing was run
 
@@ -211,7 +212,7 @@ class CaseRunner:
         if (failed := outcome.failure) is not None:
             if failed.is_input:
                 raise failed.error()
-            self.on_failure_log(failed.log)
+            self.on_failure(failed)
             failure = Failure(reason=failed.reason, hint=failed.hint, max_batch=largest)
             with interrupts_later():
                 self._store(case, failure, log=failed.log)

@@ -82,16 +82,20 @@ class Found:
     no_engines: str = ""  # why there are no plans of cuDNN's graph interface
 
 
-def shape_from_numbers(numbers: Sequence[int]) -> ConvShape:
+def make_shape(parts: Sequence[int | str]) -> ConvShape:
     """n, c, h, w, k, r, s, and as many of stride, padding, dilation and groups as there are."""
-    rest = dict(zip(("stride", "padding", "dilation", "groups"), numbers[7:], strict=False))
-    is_valid = 7 <= len(numbers) <= 11 and min(numbers[:7]) > 0
-    if not is_valid or any(value < (name != "padding") for name, value in rest.items()):
+    try:
+        n, c, h, w, k, r, s, *others = map(int, parts)
+        rest = dict(zip(("stride", "padding", "dilation", "groups"), others, strict=False))
+        if len(others) > len(rest) or min(n, c, h, w, k, r, s) < 1:
+            raise ValueError
+        if any(value < (name != "padding") for name, value in rest.items()):
+            raise ValueError
+    except ValueError:
         raise RidgelineError(
-            f"the shape {','.join(map(str, numbers))!r} is not valid",
+            f"the shape {','.join(map(str, parts))!r} is not valid",
             hint=f"give {SHAPE_FORM} as whole numbers: 1,64,56,56,64,3,3,1,1",
-        )
-    n, c, h, w, k, r, s = numbers[:7]
+        ) from None
     pairs = {name: (value, value) for name, value in rest.items() if name != "groups"}
     return ConvShape(n=n, c=c, h=h, w=w, k=k, r=r, s=s, groups=rest.get("groups", 1), **pairs)
 
@@ -133,7 +137,7 @@ def find_task(task: FindTask, send: Send = ignore_message) -> Found:
 def _why_no_engines(kind: str) -> str:
     """Why the plans of cuDNN's graph interface cannot be had; empty if they can."""
     from ridgeline.conv.algorithms import UnsupportedError
-    from ridgeline.conv.engines import import_frontend
+    from ridgeline.conv.cudnn import import_frontend
 
     if kind != "cuda":
         return f"plans are cuDNN's, and this is a {kind} device"

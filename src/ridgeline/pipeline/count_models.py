@@ -168,7 +168,7 @@ def _fit_sizes(options: CountOptions, outcome: CountOutcome, model: str) -> Coun
         return options
     try:
         if is_onnx(model) and options.dims:
-            _count(options, model, 1)
+            count_one(options, model, 1)
         elif not is_onnx(model):
             resolve(options.spec(model))
     except MissingSizeError as error:
@@ -190,7 +190,7 @@ def _count_sizes(
     name = f"{model}, input {size_text(size)}" if several and size else model
     for batch_size in options.batch_sizes or (1,):
         on_progress(f"{name}, batch {batch_size}")
-        result = _count(options, model, batch_size)
+        result = count_one(options, model, batch_size)
         outcome.results.append(result)
         outcome.specs.append(options.spec(result.model, result.batch_size))
         if options.compare_onnx is not None:
@@ -208,13 +208,13 @@ def _count_sizes(
 
     def peak_bytes(batch_size: int) -> int:
         on_progress(f"{name}, does batch {batch_size} fit?")
-        return _count(options, model, batch_size).memory.peak_bytes
+        return count_one(options, model, batch_size).memory.peak_bytes
 
     if options.limit_bytes is not None:
         outcome.max_batches[name] = max_batch(peak_bytes, options.limit_bytes)
 
 
-def _count(options: CountOptions, model: str, batch_size: int) -> CountResult:
+def count_one(options: CountOptions, model: str, batch_size: int) -> CountResult:
     if is_onnx(model):
         from ridgeline.onnx import count_onnx
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from pathlib import Path
+from typing import Any
 
 from ridgeline.captures.capture import (
     Capture,
@@ -37,6 +38,7 @@ from ridgeline.store import MeasuredRun, ResultsFolder, Run, run_label
 from ridgeline.units import format_time
 
 NEEDED_COLUMNS = ("arch", "backend", "batch_size", "precision", "elapsed_sec", "measured_iters")
+SWITCHES = ("channels_last", "deterministic", "cudnn_benchmark")
 IMPORTED = "imported"
 
 
@@ -205,6 +207,10 @@ def _read_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
 
 def _request_of(row: Mapping[str, str], label: str | None) -> RunRequest:
     data = row.get("data_root", SYNTHETIC)
+    settings: dict[str, Any] = {
+        **{name: _number(row, name) for name in ("lr", "momentum", "weight_decay") if name in row},
+        **{name: _is_true(row, name) for name in SWITCHES},
+    }
     return RunRequest(
         model=_text(row, "arch"),
         batch_size=_whole(row, "batch_size"),
@@ -216,9 +222,7 @@ def _request_of(row: Mapping[str, str], label: str | None) -> RunRequest:
         warmup_iters=_whole(row, "warmup_iters") if "warmup_iters" in row else None,
         iters=_whole(row, "measured_iters"),
         optimizer=row.get("optimizer", "sgd"),
-        **{name: _number(row, name) for name in ("lr", "momentum", "weight_decay") if name in row},
-        **{name: _is_true(row, name)
-           for name in ("channels_last", "deterministic", "cudnn_benchmark")},
+        **settings,
         grad_accum_steps=_whole(row, "grad_accum_steps") if "grad_accum_steps" in row else 1,
         data=data,
         label=label or row.get("label", ""),

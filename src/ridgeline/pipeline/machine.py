@@ -31,8 +31,7 @@ from ridgeline.pipeline.cases import Selection
 from ridgeline.provenance import collect
 from ridgeline.sensors.meters import find_meters
 from ridgeline.sensors.sampler import FAST_S, Meters, Sampler
-from ridgeline.serialize import to_dict
-from ridgeline.store import ResultsFolder, atomic_write_text, to_json
+from ridgeline.store import ResultsFolder
 
 OnProgress = Callable[[str], None]
 NOISY = 0.25  # a roof that moved by so much while it was measured says little
@@ -422,7 +421,6 @@ def open_loads(kind: str, number: int) -> AbstractContextManager[Loads]:
 LEAD_S = 1.0  # of a load before its window: sensors average over up to a second
 LOAD_S = 2.5  # a counter refreshes about every tenth of a second
 BATCH_S = 0.05
-POINTS_FILE = "energy-loads.json"  # where loads are kept that give no coefficients
 
 
 def measure_energy(
@@ -450,17 +448,9 @@ def measure_energy(
         model = fit_energy(points, device=device, how=how, measured_at=collect().time,
                            power_cap_w=gpu.power_limit_w if gpu else None)  # fmt: skip
     except RidgelineError as error:
-        raise _keep_points(error, points, missing, results / POINTS_FILE) from None
+        why = "; ".join([error.hint, *(f"{one.what}: {one.reason}" for one in missing)])
+        raise RidgelineError(error.problem, hint=why) from None
     return _store_energy(Passports(results), passport, model)
-
-
-def _keep_points(
-    error: RidgelineError, points: Sequence[EnergyPoint], missing: Sequence[Missing], path: Path
-) -> RidgelineError:
-    """Store what was measured; the error with the file, and with what could not be measured."""
-    atomic_write_text(path, to_json([to_dict(point) for point in points]))
-    why = "; ".join([error.hint, *(f"{one.what}: {one.reason}" for one in missing)])
-    return RidgelineError(error.problem, hint=f"{why}; what was measured is in {path}")
 
 
 def _find_energy_passport(

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
-import signal
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar
@@ -242,25 +240,18 @@ def metric_names(output: str) -> list[str]:
 
 
 def _ask_ncu(path: str, option: str) -> str:
-    """All that ncu prints; one that hangs is ended with all that it has started."""
+    """All that ncu prints."""
     try:
-        with subprocess.Popen(
-            [path, option], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, encoding="utf-8", errors="replace",
-            start_new_session=True,
-        ) as process:  # fmt: skip
-            try:
-                output, errors = process.communicate(timeout=ANSWER_S)
-            except BaseException:
-                with suppress(OSError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                raise
+        done = subprocess.run(
+            [path, option], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            encoding="utf-8", errors="replace", timeout=ANSWER_S, check=False,
+        )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RidgelineError(
             f"{path} gave no answer: {error}",
             hint=f"try `{path} {option}` by hand, or name another one by {VARIABLE}; {WITHOUT}",
         ) from error
-    return output + errors
+    return done.stdout + done.stderr
 
 
 def read_named_metrics(path: Path, names: Sequence[str]) -> pd.DataFrame:
@@ -275,7 +266,7 @@ def read_named_metrics(path: Path, names: Sequence[str]) -> pd.DataFrame:
     launches = [cell for cell in cells if cell.get("ID", "").isdecimal()]  # not the row of units
     table = {name: [cell.get(name, "").replace(",", "") for cell in launches] for name in columns}
     index = pd.Index([cell["ID"] for cell in launches], name="id")
-    numbers = pd.DataFrame(table, index=index).apply(pd.to_numeric, errors="coerce")
+    numbers: pd.DataFrame = pd.DataFrame(table, index=index).apply(pd.to_numeric, errors="coerce")
     return numbers[~numbers.index.duplicated()] if columns else numbers.iloc[:0]
 
 

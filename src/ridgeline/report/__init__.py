@@ -13,5 +13,5 @@ tables.py               the tables as CSV, Markdown and LaTeX
 compare.py              two sides: which runs they are, which configurations match, what differs
 comparison.py           the statistics of two sides, the result as a record, as JSON, as text
 figures/, page/         drawn with matplotlib; one HTML file
-markup.py, text.py      escaping, templates; plurals, rows
+text.py                 plurals, rows, escaping, templates
 """

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ridgeline.machine.sampling import CONFIDENCE, LEAST_FOR_INTERVAL, RESAMPLES
-from ridgeline.report.markup import markdown, markdown_line, markdown_table
-from ridgeline.report.text import counted
+from ridgeline.report.text import counted, markdown, markdown_line, markdown_table
 from ridgeline.store import MeasuredRun
 from ridgeline.units import format_bytes, format_change, format_time, si
 

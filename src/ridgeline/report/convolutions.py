@@ -9,9 +9,8 @@ samples of one of the two vary much: then other programs had the machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.records import RANKED, AlgorithmResult, ConvLayer
@@ -34,8 +33,7 @@ SETUP = ("precision", "layout", "device_name")  # in which passes of one shape d
 NETWORK = ("model", "batch_size", "input_size", "mode", *SETUP)
 LAYER = (*NETWORK, "layer", "uses", "shape", "phase")
 OF_CONVOLUTIONS = ("algorithms", "losses", "executed-flops")  # kinds of figures
-MOST_LOSSES, MOST_BARS, LONGEST = 15, 30, 80  # rows, bars, characters of a text
-BEST_COLOUR, LOST_COLOUR = "#3b6fb6", "#d9822b"
+MOST_LOSSES, LONGEST = 15, 80  # rows, characters of a text
 MEASURED = (
     "status", "reason", "time_s", "warm_time_s", "samples_s", "clock", "workspace_bytes",
     "rel_error", "bound", "precision_computed", "kernels", "implementation", "flops_executed",
@@ -330,9 +328,9 @@ def _plain(value: Any) -> Any:
 def describe_totals(found: Convolutions) -> list[str]:
     """A sentence for each choice on each network: what it costs."""
     return [
-        f"{row['model']}{_at(row)}, {row['mode']}, {row['precision']}, batch {row['batch_size']}:"
-        f" the convolutions of a step take {format_time(row['time_s'])} by {row['chosen']} and"
-        f" {format_time(row['best_s'])} with the best algorithm for each layer:"
+        f"{row['model']}{at_size(row)}, {row['mode']}, {row['precision']}, batch"
+        f" {row['batch_size']}: the convolutions of a step take {format_time(row['time_s'])} by"
+        f" {row['chosen']} and {format_time(row['best_s'])} with the best algorithm for each layer:"
         f" {format_percent(row['lost'])} is lost{_doubts(row)}"
         for row in records(found.totals)
         if row["model"]
@@ -343,7 +341,7 @@ def _doubts(row: Mapping[str, Any]) -> str:
     return f"; {counted(row['doubts'], 'loss', 'losses')} in doubt" if row["doubts"] else ""
 
 
-def _at(row: Mapping[str, Any]) -> str:
+def at_size(row: Mapping[str, Any]) -> str:
     return f" at {row['input_size']}" if row["input_size"] else ""
 
 
@@ -354,7 +352,7 @@ def largest_losses(found: Convolutions) -> list[dict[str, str]]:
     worst = found.losses[found.losses["lost"].gt(0)].nlargest(MOST_LOSSES, "lost_s")
     return [
         {
-            "network": f"{row['model'] or 'a single convolution'}{_at(row)}",
+            "network": f"{row['model'] or 'a single convolution'}{at_size(row)}",
             "layer": f"{row['layer'] or row['shape']}, {row['phase']}",
             "chosen": f"{row['chosen']}: {row['chosen_kernels']}"[:LONGEST],
             "its time": format_time(row["chosen_time_s"]), "best": row["best"],
@@ -372,7 +370,7 @@ def whole_networks(found: Convolutions) -> list[dict[str, str]]:
     """Whole models under their algorithms, as texts."""
     return [
         {
-            "network": f"{row['model']}{_at(row)}, batch {row['batch_size']}",
+            "network": f"{row['model']}{at_size(row)}, batch {row['batch_size']}",
             "algorithm": row["algorithm"], "step": format_time(row["time_s"]),
             "energy": f"{row['energy_j']:.3g} J" if row["energy_j"] == row["energy_j"]
             and row["energy_j"] is not None else "",
@@ -380,106 +378,3 @@ def whole_networks(found: Convolutions) -> list[dict[str, str]]:
         }
         for row in records(found.networks)
     ]  # fmt: skip
-
-
-# ---------------------------------------------------------------- figures
-# The drawing is imported where it is used: the figures' own package imports this module.
-
-
-def list_drawings(found: Convolutions, machines: Sequence[Any]) -> Iterator[tuple[str, str, Any]]:
-    """Kind, file name and drawing of each figure that can be drawn."""
-    losses = found.of_networks
-    for model in found.networks["model"].unique() if len(found.networks) else ():
-        rows = found.networks[found.networks["model"].eq(model)]
-        yield "algorithms", f"conv_{_file_name(model)}_times", partial(draw_times, rows, model)
-    for model in losses["model"].unique() if len(losses) else ():
-        rows = losses[losses["model"].eq(model) & losses["chosen"].eq("default")]
-        yield "losses", f"conv_{_file_name(model)}_losses", partial(draw_losses, rows, model)
-    if len(losses):
-        worst = max(records(losses), key=lambda row: float(row["lost_s"]))
-        yield "executed-flops", "conv_roofline", partial(draw_executed, found, worst, machines)
-
-
-def _file_name(model: str) -> str:
-    return "".join(c if c.isalnum() or c in "._-" else "-" for c in model)
-
-
-def draw_times(rows: pd.DataFrame, model: str) -> Any:
-    """The step of a network against its input size, a line for each algorithm."""
-    from ridgeline.report.figures.style import (
-        Drawing,
-        colours,
-        draw_legend,
-        legend_lines,
-        new_axes,
-    )
-
-    heading = f"{model}: step time by convolution algorithm"
-    axes = new_axes(heading, "median step of the whole network")
-    colour = colours(rows["algorithm"])
-    sized = rows.assign(side=rows["input_size"].map(_side))
-    for name, same in sized.groupby("algorithm", sort=False):
-        line = same.sort_values("side")
-        axes.plot(line["side"], line["time_s"] * 1e3, color=colour[str(name)], marker="o")
-    axes.set_yscale("log")
-    axes.set_xlabel("input size (pixels a side; 0: the model's own)")
-    axes.set_ylabel("step (ms)")
-    draw_legend(axes, [("algorithm", legend_lines(colour))])
-    best = min(records(rows), key=lambda row: float(row["time_s"]))
-    caption = f"The shortest step is {format_time(best['time_s'])}, by {best['algorithm']}."
-    return Drawing(axes=axes, title=heading, caption=caption)
-
-
-def _side(size: str) -> int:
-    """The last of `3x64x64`; 0 where the model's own is used."""
-    return int(size.rpartition("x")[2] or 0)
-
-
-def draw_losses(rows: pd.DataFrame, model: str) -> Any:
-    """A bar for each layer: the best time, and beyond it what PyTorch's choice loses."""
-    from ridgeline.report.figures.style import Drawing, draw_legend, legend_lines, new_axes
-
-    if rows.empty:
-        return None
-    heading = f"{model}: what PyTorch's choice costs"
-    worst = rows.nlargest(MOST_BARS, "lost_s").iloc[::-1]
-    names = [f"{row['layer']}{_at(row)}, {row['phase']} ({row['best']})" for row in records(worst)]
-    best = worst["best_time_s"] * worst["uses"] * 1e3
-    axes = new_axes(heading, "time of each layer in a step; in brackets the best algorithm",
-                    height_in=max(2.2, 1.1 + 0.17 * len(worst)))  # fmt: skip
-    axes.barh(names, best, color=BEST_COLOUR, height=0.7)
-    axes.barh(names, worst["lost_s"] * 1e3, left=best, color=LOST_COLOUR, height=0.7)
-    axes.set_xlabel("time (ms)")
-    looks = {"best algorithm": BEST_COLOUR, "lost by default": LOST_COLOUR}
-    draw_legend(axes, [("", legend_lines(looks))])
-    lost_s = float(rows["lost_s"].sum())
-    caption = f"All layers together lose {format_time(lost_s)} of the default's time."
-    return Drawing(axes=axes, title=heading, caption=caption)
-
-
-def draw_executed(found: Convolutions, worst: Mapping[str, Any], machines: Sequence[Any]) -> Any:
-    """One layer on the roofline, a point for each algorithm, with the FLOPs that it executes."""
-    from ridgeline.report.figures.rooflines import draw_machine
-    from ridgeline.report.figures.style import Drawing, colours, draw_legend, legend_lines
-
-    rows = found.rows
-    same = rows[rows["flops_executed"].notna() & rows["status"].eq(RANKED)]
-    for name in LAYER:
-        same = same[same[name].eq(worst[name])]
-    roofs = next((one.roofs for one in machines
-                  if one.roofs.device_name == worst["device_name"]), None)  # fmt: skip
-    if same.empty or roofs is None or not roofs.compute or not roofs.bandwidth:
-        return None
-    heading = f"{worst['model']}, {worst['layer']}: executed FLOPs by algorithm"
-    axes = draw_machine(roofs, None, title=heading)
-    colour = colours(same["algorithm"])
-    for row in records(same):
-        x, y = row["flops_executed"] / row["dram_bytes"], row["flops_executed"] / row["time_s"]
-        axes.plot([x], [y], color=colour[row["algorithm"]], marker="o")
-        axes.set_ylim(bottom=min(axes.get_ylim()[0], y / 2))
-    draw_legend(axes, [("algorithm", legend_lines(colour))])
-    caption = (
-        f"{worst['shape']}. Bytes are those of input, weight and output, once. Fewer FLOPs are"
-        " further to the left; the fastest algorithm need not be the highest point."
-    )
-    return Drawing(axes=axes, title=heading, caption=caption)

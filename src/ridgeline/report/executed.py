@@ -170,18 +170,19 @@ def list_executed(
         return {}
     tables = {str(run_id): table for run_id, table in kernels.groupby("run_id", sort=False)}
     return {
-        run_id: _make_executed(run_id, profile, tables[run_id], step_s)
+        run_id: make_executed(run_id, profile, tables[run_id], step_s)
         for run_id, profile, step_s in stored
         if run_id in tables
     }
 
 
-def _make_executed(
+def make_executed(
     run_id: str,
     profile: StoredProfile | StoredCapture | None,
     kernels: pd.DataFrame,
     step_s: float | None,
 ) -> Executed:
+    """What a profile or capture executed, by its table of kernels."""
     result = profile.result if profile is not None else ProfileSummary(status="ok")
     moved = kernels.reindex(columns=[f"{level}_bytes" for level in COUNTED_LEVELS])
     sums = map(number, moved.astype(float).sum(min_count=1))

@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.report import sections
 from ridgeline.report.hypotheses import Hypothesis, judge_hypotheses
-from ridgeline.report.markup import Markdown, markdown, template_environment
 from ridgeline.report.study import Study
 from ridgeline.report.summary import name_study
+from ridgeline.report.text import Markdown, markdown, template_environment
 from ridgeline.store import IN_RESULTS, atomic_write_text, to_json, whole_file, writing
 
 if TYPE_CHECKING:

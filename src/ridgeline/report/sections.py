@@ -33,13 +33,23 @@ from ridgeline.report.convolutions import (
 )
 from ridgeline.report.executed import Executed, describe_times, describe_trust
 from ridgeline.report.hypotheses import OUTCOMES, Verdict
-from ridgeline.report.markup import Markdown, code_block, markdown
 from ridgeline.report.study import Study
 from ridgeline.report.summary import write_headline
 from ridgeline.report.sweeps import describe_for_text
 from ridgeline.report.tables import GIGA, MS, SHOWN, Column, compact, quantity, share, text
-from ridgeline.report.text import capped, counted, group_by, listed, number, plain, records
-from ridgeline.report.views import environment_text, throughput_summary, versions_text
+from ridgeline.report.text import (
+    Markdown,
+    capped,
+    code_block,
+    counted,
+    group_by,
+    listed,
+    markdown,
+    number,
+    plain,
+    records,
+)
+from ridgeline.report.views import SPLIT, environment_text, throughput_summary, versions_text
 from ridgeline.roofline.causes import CAUSES
 from ridgeline.roofline.roofs import LEVELS, work_unit
 
@@ -54,7 +64,6 @@ LOW_EFFICIENCY = 0.5
 FINE = ("done", "cached")  # stages of which nothing need be said
 CASE = (text("run"), text("env", "machine"), text("configuration"))
 MATRIX = ("machine", "model", "mode", "precision", "settings", "batch sizes", "runs")
-SPLIT = ("data", "copy", "forward", "backward", "optimizer")
 CONDITIONS = (
     quantity("energy_j_per_step", "energy (J/step)"),
     quantity("energy_j_per_sample", "energy (J/sample)"),

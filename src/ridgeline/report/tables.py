@@ -28,9 +28,16 @@ from ridgeline.report.configurations import (
     WORK,
     describe_settings,
 )
-from ridgeline.report.markup import MISSING, latex_table, markdown, markdown_table
 from ridgeline.report.study import Machine, Study
-from ridgeline.report.text import number, plain, three_digits
+from ridgeline.report.text import (
+    MISSING,
+    latex_table,
+    markdown,
+    markdown_table,
+    number,
+    plain,
+    three_digits,
+)
 from ridgeline.report.views import throughput_summary
 from ridgeline.roofline.roofs import LEVELS, flat_unit
 from ridgeline.settings import WORK_SETTINGS
@@ -408,7 +415,7 @@ def _describe_measurement(machine: Machine, kind: str, name: str, value: float) 
             return {
                 "source": "measured",
                 "clock_hz": c.conditions.clock_hz,
-                "how": c.how,
+                "how": c.brief_how,
                 "sustained": _format_ceiling(kind, name, c.sustained),
                 "spread": c.spread,
                 "conditions": _describe_conditions(c.conditions),

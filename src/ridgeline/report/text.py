@@ -1,18 +1,34 @@
-"""Words around numbers, and rows of tables as plain values."""
+"""Words around numbers, rows as plain values; text and tables for Markdown and LaTeX, templates.
+
+Text from a results folder was written by people and programs: a model called `a|b` must not make a
+new column, and one called `<script>` must not become one.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Sequence
+import unicodedata
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ridgeline.units import format_bytes, format_percent, format_time
+
 if TYPE_CHECKING:
+    import jinja2
     import pandas as pd
 
 Item = TypeVar("Item")
 MOST_LISTED = 6
 LONGEST_NAME = 100  # of a file
+MISSING = "–"
+_SPECIAL = re.compile(r"([\\`*\[\]~$#])")
+_UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")  # within a word it means nothing
+_START = re.compile(r"^(?:([-+=])|(\d+)([.)]))")
+_HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+PREAMBLE = r"% needs \usepackage{booktabs,longtable} and \usepackage[T1]{fontenc}"
+_PIPE = "&#124;"  # unlike with a backslash, all readers of tables agree about it
 
 
 def counted(number: int, thing: str, things: str | None = None) -> str:
@@ -91,3 +107,105 @@ def plain(value: Any) -> Any:
         return None
     item = value.item() if hasattr(value, "item") else value
     return int(item) if isinstance(item, float) and item.is_integer() else item
+
+
+# ---------------------------------------------------------------- markup
+
+
+def one_line(text: object) -> str:
+    """Without line breaks or other control characters."""
+    words = " ".join(str(text).split())
+    return "".join("\ufffd" if unicodedata.category(c) == "Cc" else c for c in words)
+
+
+def markdown(text: object) -> str:
+    """Text that Markdown shows as it is, in one line."""
+    safe = "".join(_HTML.get(c, c) for c in one_line(text))
+    return _UNDERSCORE.sub(r"\\_", _SPECIAL.sub(r"\\\1", safe)).replace("|", _PIPE)
+
+
+def markdown_line(text: object) -> str:
+    """The same at the start of a line, where a dash or a number would begin a list."""
+    return _START.sub(_escaped_start, markdown(text))
+
+
+def _escaped_start(match: re.Match[str]) -> str:
+    return f"\\{match[1]}" if match[1] else f"{match[2]}\\{match[3]}"
+
+
+def code_block(text: str, language: str = "") -> str:
+    """Text between fences that are longer than any in it.
+
+    A line that would look like a mark for own words is moved by a space.
+    """
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    body = re.sub(r"^<!--", " <!--", text.replace("\r", ""), flags=re.MULTILINE)
+    return f"{fence}{language}\n{body}\n{fence}"
+
+
+def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]], numeric: str = "") -> str:
+    """A table. `numeric` has an `r` for every column that is aligned to the right."""
+    sides = ["---:" if side == "r" else "---" for side in numeric.ljust(len(headers), "l")]
+    lines = [[markdown(cell) for cell in row] for row in rows]
+    return "\n".join(
+        f"| {' | '.join(cells)} |" for cells in ([markdown(h) for h in headers], sides, *lines)
+    )
+
+
+def latex_table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    caption: str,
+    label: str,
+    numeric: str = "",
+) -> str:
+    """A table with booktabs' rules that may go over pages."""
+    import pandas as pd
+
+    cells = [[one_line(cell) for cell in row] for row in rows]
+    source = pd.DataFrame(cells, columns=list(headers)).to_latex(
+        index=False,
+        escape=True,
+        longtable=True,
+        caption=caption.replace("%", r"\%"),
+        label=f"tab:{label}",
+        column_format=numeric.ljust(len(headers), "l"),
+    )
+    return f"{PREAMBLE}\n{source}"
+
+
+# ---------------------------------------------------------------- templates
+
+
+class Markdown(str):
+    """Text that is Markdown already: templates do not escape it again."""
+
+    __slots__ = ()
+
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "counted": counted, "listed": listed,
+    "some": lambda parts, **how: some(list(parts), **how), "bytes": format_bytes, "repr": repr,
+    "time": format_time,
+    "percent": lambda share: format_percent(share or 0.0),
+    "sentence": lambda text: f"{str(text).removesuffix('.')}.",
+    "md": lambda text: Markdown(markdown(text)), "line": lambda text: Markdown(markdown_line(text)),
+}  # fmt: skip
+
+
+@cache
+def template_environment() -> jinja2.Environment:
+    """The templates of reports. What they write is as it is; the filter `md` escapes it."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("ridgeline.report"),
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # this is no HTML
+    )
+    environment.filters |= FILTERS
+    return environment

@@ -50,7 +50,7 @@ class Mig:
 class Gpu:
     """One accelerator. None where its driver does not say."""
 
-    kind: str = ""  # "cuda", "rocm" or "mps"
+    kind: str = ""  # "cuda" or "mps"
     name: str = ""
     index: Index | None = None  # as CUDA numbers it in this process; None: not visible to CUDA
     uuid: str | None = None

@@ -1,27 +1,35 @@
-"""A sweep from its plan to its end: stages in order, here or on Slurm; cancelling."""
+"""A sweep from its plan to its end: stages in order, here or on Slurm; cancelling; its tables.
+
+    sweeps/NAME/STAGE/MODEL_ALGORITHM_GPU/MODEL_ALGORITHM_overall.csv and _layers.csv
+
+have the columns of the results folder's own views. The output of the jobs is beside them.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib import resources
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.worker import MeasuredCase, measure_task
 from ridgeline.pipeline.cases import NoProgress, ProgressListener
+from ridgeline.report import views
 from ridgeline.report.text import counted
 from ridgeline.settings import one_of
-from ridgeline.store import ResultsFolder, atomic_write_text
+from ridgeline.store import MeasuredRun, ResultsFolder, atomic_write_text
 from ridgeline.sweep.ledger import CaseRecord, Ledger, slurm_task
 from ridgeline.sweep.matrix import Matrix, Stage, matrix_from_dict, parse_matrix, read_matrix
 from ridgeline.sweep.plan import SweepCase, plan_stage, split_into_shards
@@ -36,10 +44,13 @@ from ridgeline.sweep.slurm import (
     write_job,
 )
 from ridgeline.sweep.status import StageStatus, read_stages
-from ridgeline.sweep.tables import write_tables
 from ridgeline.workloads.sources import check_model, file_digest
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 EXECUTORS = ("local", "slurm")
+LONGEST_NAME = 80
 ENDING_S = 20.0  # for a process to end the case that it is at
 NOT_BACK = "the job could not be put back into the queue; start the sweep again"
 TASK_ID = "$SLURM_ARRAY_TASK_ID"
@@ -432,3 +443,65 @@ def cancel(sweep: Sweep, slurm: Slurm | None = None) -> tuple[int, int]:
     while (left := running.keys() & ledger.running()) and monotonic() < until_s:
         sleep(0.2)
     return len(running), len(left)
+
+
+# ---------------------------------------------------------------- tables of each stage
+
+
+def write_tables(ledger: Ledger, plans: Mapping[str, Iterable[SweepCase]]) -> list[Path]:
+    """Write the views of the results folder and the tables of each stage; paths of the latter."""
+    views.write_views(ledger.results)
+    records = ledger.records()
+    return [path for stage, cases in plans.items()
+            for path in _write_stage(ledger, stage, cases, records)]  # fmt: skip
+
+
+def _write_stage(
+    ledger: Ledger, stage: str, cases: Iterable[SweepCase], records: Mapping[str, CaseRecord]
+) -> list[Path]:
+    groups: dict[tuple[str, str], list[MeasuredRun]] = {}
+    shards: dict[tuple[str, str], set[str]] = {}
+    for case in cases:
+        record = records.get(case.case_id)
+        run = _read_run(ledger.results, record)
+        if record is not None and run is not None:
+            model = case.spec.model.rpartition("/")[2]  # of a file, without the folders before it
+            name = f"{_safe(model)}_{_safe(run.request.algorithm)}"
+            key = (name, _safe(run.result.device_name or run.result.backend))
+            groups.setdefault(key, []).append(run)
+            shards.setdefault(key, set()).add(record.shard)
+    written = []
+    for (name, device), runs in groups.items():
+        folder = ledger.path / stage / f"{name}_{device}"
+        written.append(_write(folder / f"{name}_overall.csv", views.overall(runs)))
+        layers = views.all_layers(runs, problems=[])
+        if layers is not None:
+            written.append(_write(folder / f"{name}_layers.csv", layers))
+        _copy_outputs(ledger, shards[name, device], folder)
+    return written
+
+
+def _copy_outputs(ledger: Ledger, shards: Iterable[str], folder: Path) -> None:
+    """What the jobs printed that ran these cases, as far as they are."""
+    for shard in shards:
+        job = shard.removeprefix("job-")
+        for output in (ledger.path / "jobs").glob(f"*-{job}.out") if job else ():
+            with suppress(OSError):
+                shutil.copyfile(output, folder / output.name)
+
+
+def _read_run(results: ResultsFolder, record: CaseRecord | None) -> MeasuredRun | None:
+    if record is None or not record.is_done or not record.run_ids:
+        return None
+    with suppress(RidgelineError):
+        return results.read_run(record.run_ids[0])
+    return None
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.]+", "-", name)[:LONGEST_NAME].strip("-.") or "model"
+
+
+def _write(path: Path, table: pd.DataFrame) -> Path:
+    atomic_write_text(path, table.to_csv(index=False))
+    return path

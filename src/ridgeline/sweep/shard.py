@@ -134,12 +134,10 @@ class Shard:
 
     def _measure(self, case: SweepCase) -> tuple[MeasuredRun | None, Failure | None]:
         failures: list[Failure] = []
-
         runner = CaseRunner(
             results=self.ledger.results,
-            executor=_Watching(
-                failures=failures, timeout_s=case.timeout_s, in_process=self.in_process
-            ),
+            executor=Executor(timeout_s=case.timeout_s, in_process=self.in_process),
+            on_failure=failures.append,
             progress=_Parts(self.progress),
             work=self.work,
         )
@@ -193,19 +191,6 @@ class Shard:
                 hint="give the job more time (slurm.time), or the case less to do",
             )  # fmt: skip
             self.ledger.record(record)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Watching(Executor):
-    """Keeps the failures, which say more than the runs that are stored of them."""
-
-    failures: list[Failure]
-
-    def do(self, work: Any, task: Any, on_message: Any = lambda message: None) -> Any:
-        outcome = Executor.do(self, work, task, on_message)
-        if outcome.failure is not None:
-            self.failures.append(outcome.failure)
-        return outcome
 
 
 @dataclass(frozen=True, slots=True)

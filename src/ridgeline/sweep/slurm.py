@@ -234,23 +234,23 @@ class Slurm:
                 hint="log in to a node of a cluster, or use --executor local",
             )
 
-    def ask(self, *command: str) -> str:
-        """The answer of a command; empty where there is none."""
+    def ask(self, *command: str) -> str | None:
+        """The answer of a command; None where there is none."""
         if not self.has(command[0]):
-            return ""
+            return None
         try:
             done = self.run(command)
         except (OSError, subprocess.TimeoutExpired):
-            return ""
-        return done.stdout if done.returncode == 0 else ""
+            return None
+        return done.stdout if done.returncode == 0 else None
 
     def largest_array(self) -> int:
         """How many tasks an array may have; their numbers stay below MaxArraySize."""
-        size = parse_config(self.ask("scontrol", "show", "config")).get("MaxArraySize", "")
+        size = parse_config(self.ask("scontrol", "show", "config") or "").get("MaxArraySize", "")
         return max(1, (int(size) if size.isdecimal() else DEFAULT_ARRAY) - 1)
 
     def partitions(self) -> list[Partition]:
-        return parse_sinfo(self.ask("sinfo", "-h", "-o", "%P|%l|%D|%t|%G"))
+        return parse_sinfo(self.ask("sinfo", "-h", "-o", "%P|%l|%D|%t|%G") or "")
 
     def check_options(self, options: SlurmOptions) -> None:
         """Refuse what sbatch would accept and never start."""
@@ -296,21 +296,16 @@ class Slurm:
 
     def queue(self, job_names: Iterable[str]) -> list[TaskState] | None:
         """The tasks that wait or run; None if squeue did not answer."""
-        if not self.has("squeue"):
-            return None
         names = ",".join(job_names)
-        try:
-            done = self.run(("squeue", "-h", "-r", "--name", names, "-o", "%A|%F|%K|%T|%r"))
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        return parse_squeue(done.stdout) if done.returncode == 0 else None
+        text = self.ask("squeue", "-h", "-r", "--name", names, "-o", "%A|%F|%K|%T|%r")
+        return None if text is None else parse_squeue(text)
 
     def history(self, job_ids: Sequence[str]) -> list[TaskState]:
         """How tasks ended, where the cluster keeps accounts."""
-        if not job_ids or not self.has("sacct"):
+        if not job_ids:
             return []
-        return parse_sacct(self.ask("sacct", "-n", "-P", "--format=JobID,State", "--starttime",
-                                    "now-30days", "-j", ",".join(job_ids)))  # fmt: skip
+        jobs = ("--starttime", "now-30days", "-j", ",".join(job_ids))
+        return parse_sacct(self.ask("sacct", "-n", "-P", "--format=JobID,State", *jobs) or "")
 
     def requeue(self, task: str) -> bool:
         """Have a task of an array start again."""

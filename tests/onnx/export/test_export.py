@@ -78,13 +78,6 @@ def test_a_training_graph_keeps_its_batch_norms(tmp_path: Path) -> None:
     assert note.endswith("torch's exporters write no backward pass and no optimizer")
 
 
-def test_dropout_cannot_be_compared(tmp_path: Path) -> None:
-    module = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
-    done = ridgeline.export(module, tmp_path / "net.onnx", torch.rand(2, 4), mode="train")
-    assert done.checks == ()
-    assert "not compared with torch: Dropout draws random numbers" in done.notes
-
-
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
@@ -96,13 +89,6 @@ def test_dropout_cannot_be_compared(tmp_path: Path) -> None:
 def test_settings_that_are_refused(settings: Any, problem: str, tmp_path: Path) -> None:
     with pytest.raises(RidgelineError, match=problem):
         ridgeline.export(Net(), tmp_path / "net.onnx", torch.rand(2, 3, 8, 8), **settings)
-
-
-@pytest.mark.parametrize(("opset", "exporter"), [(17, "torchscript"), (21, "dynamo")])
-def test_the_opset_that_was_asked_for(tmp_path: Path, opset: int, exporter: str) -> None:
-    done = ridgeline.export(Net(), tmp_path / "net.onnx", torch.rand(2, 3, 8, 8), opset=opset)
-    assert (done.opset, done.exporter) == (opset, exporter)
-    assert onnx.load(str(done.path)).opset_import[0].version == opset
 
 
 @pytest.mark.parametrize("is_on", [True, False])

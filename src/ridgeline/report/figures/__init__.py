@@ -4,8 +4,7 @@ Here are the kinds of figures and their files; the drawing is in
 
 views.py      a machine with its runs and points; runs of the same settings as one; captions
 steps.py      steps, layers, kernels and memory levels under the roofs
-times.py      throughput against batch, bars of step times
-sweeps.py     time, throughput and energy of a sweep against what was swept
+times.py      throughput against batch, bars of step times, sweeps, convolutions
 energy.py     work per joule, power, joules against time of a sample
 rooflines.py  the drawer of roofs
 labels.py     marks, and texts that keep clear of each other, of marks and of lines
@@ -14,7 +13,6 @@ style.py      size, fonts, colours, marks, ticks, legend
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,11 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.report.convolutions import OF_CONVOLUTIONS, list_drawings
+from ridgeline.report.convolutions import OF_CONVOLUTIONS
 from ridgeline.report.figures import energy, steps, times
 from ridgeline.report.figures.rooflines import draw_machine
 from ridgeline.report.figures.style import DPI, Drawing, in_style
-from ridgeline.report.figures.sweeps import draw_sweep
 from ridgeline.report.figures.views import MachineView, list_views
 from ridgeline.report.study import Study
 from ridgeline.report.sweeps import read_sweeps
@@ -38,8 +35,6 @@ from ridgeline.store import IN_RESULTS, whole_file, writing
 
 __all__ = ["FORMATS", "KINDS", "Figure", "write_figure", "write_figures", "write_machine"]
 
-_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ufffe\uffff]")
-UNDRAWN = "\ufffd"
 ELSEWHERE = f"--out DIR, {IN_RESULTS}"
 FORMATS = ("png", "svg", "pdf")
 
@@ -145,8 +140,8 @@ def _list_figures(study: Study) -> Iterator[tuple[str, str, str, Callable[[], Dr
     yield TRAINING, "", TRAINING, partial(times.draw_trainings, study)
     for sweep in read_sweeps(study):
         name = safe_name(f"{SWEEP}_{sweep.name}", otherwise=SWEEP)
-        yield SWEEP, "", name, partial(draw_sweep, sweep)
-    for kind, name, draw_one in list_drawings(study.convolutions, study.machines):
+        yield SWEEP, "", name, partial(times.draw_sweep, sweep)
+    for kind, name, draw_one in times.list_conv_drawings(study.convolutions, study.machines):
         yield kind, "", name, draw_one
 
 
@@ -158,12 +153,6 @@ def _write(drawing: Drawing, paths: Sequence[Path], kind: str, env: str) -> Figu
 
 
 def _save(drawing: Drawing, path: Path, elsewhere: str = ELSEWHERE) -> None:
-    from matplotlib.text import Text
-
-    for text in drawing.canvas.findobj(Text):  # no XML holds control characters, no font has them
-        assert isinstance(text, Text)
-        if _CONTROL.search(text.get_text()):
-            text.set_text(_CONTROL.sub(UNDRAWN, text.get_text()))
     ending = _ending_of(path)
     with writing(path.parent, elsewhere=elsewhere):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -174,7 +163,7 @@ def _save(drawing: Drawing, path: Path, elsewhere: str = ELSEWHERE) -> None:
 
 def _describe_file(drawing: Drawing, ending: str) -> dict[str, Any]:
     """Title and caption go with the picture; the time does not, so that it can be remade."""
-    title, caption = (_CONTROL.sub(UNDRAWN, text) for text in (drawing.title, drawing.caption))
+    title, caption = drawing.title, drawing.caption
     if ending == "pdf":
         return {"Title": title, "Subject": caption, "CreationDate": None}
     no_date = {"Date": None} if ending == "svg" else {"Software": None}

@@ -28,6 +28,7 @@ from ridgeline.report.figures.style import (
     precision_mark,
     sample,
     scale_axes,
+    scale_intensity,
 )
 from ridgeline.report.figures.views import MachineView, short_name
 from ridgeline.report.text import counted
@@ -49,7 +50,6 @@ MOST_LAYERS = 40
 LAYER_PT = 3.5
 MOST_ROOFS = 4
 WIDE_IN = 9.6
-AXIS = "arithmetic intensity (FLOP/B)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ def draw_arch(view: MachineView) -> Drawing | None:
         curves += _make_uncapped(roofs, x) if axes is right else []
         highest = max(max(curve.ys) for curve in curves)
         lowest = min([highest / LEAST_SPAN, *(mark.y / 2 for mark in marks)])
-        _scale_axes(axes, x, (lowest, highest * 2.2), title)
+        scale_intensity(axes, x=x, y=(lowest, highest * 2.2), title=title)
         drawn.append((axes, marks, curves))
     for roof in roofs:
         half = roof.half_intensity
@@ -154,16 +154,6 @@ def _find_limits(roofs: Sequence[EnergyRoofline], points: pd.DataFrame) -> tuple
     known = [float(x) for x in points["ai"]]
     low, high = min(xs) / SPAN, max(xs) * SPAN
     return min([low, *(x / 3 for x in known)]), max([high, *(3 * x for x in known)])
-
-
-def _scale_axes(axes: Axes, x: tuple[float, float], y: tuple[float, float], title: str) -> None:
-    scale_axes(axes, x=x, y=y)
-    axes.set_xlabel(AXIS)
-    axes.set_ylabel(title)
-    number_ticks(axes.xaxis, with_prefix=False)
-    number_ticks(axes.yaxis)
-    for axis in (axes.xaxis, axes.yaxis):
-        dense_ticks(axis)
 
 
 def _draw_lines(
@@ -239,11 +229,16 @@ def _list_groups(
     if any(is_capped(one) for one in roofs):
         lines.append((sample(line=DASHES, colour=CAP, width=0.9), "without the power cap"))
     lines.append((sample(marker="|", colour=GREY, size=9), "half of the best work per joule"))
+    model, precision, (_, sources) = _list_step_groups(view, steps)
+    return [model, precision, ("joules", [*sources, *_list_layers(has_layers)]), ("roof", lines)]
+
+
+def _list_step_groups(view: MachineView, steps: pd.DataFrame) -> list[tuple[str, list[Entry]]]:
+    """What tells steps apart: colour, mark, and whether it is filled."""
     return [
         ("model", legend_lines(view.colours_of(steps["model"]))),
         ("precision", legend_precisions(steps["precision"])),
-        ("joules", [*_list_sources(steps), *_list_layers(has_layers)]),
-        ("roof", lines),
+        ("joules", _list_sources(steps)),
     ]
 
 
@@ -279,20 +274,13 @@ def draw_power(view: MachineView) -> Drawing | None:
     constant_w, cap_w = roofs[0].constant_power_w, roofs[0].power_cap_w
     drawn = [float(step) for step in steps["power_w"]]
     top_w = max([*(y for curve in curves for y in curve.ys), *drawn, cap_w or 0.0])
-    _scale_axes(axes, x, (1.0, top_w), "power (W)")
+    scale_intensity(axes, x=x, y=(1.0, top_w), title="power (W)")
     axes.set_yscale("linear")
     axes.set_ylim(0, top_w * 1.12)
     curves += [_make_level(x, constant_w, GREY)]
     curves += [_make_level(x, cap_w, CAP)] if cap_w else []
-    groups = [
-        ("model", legend_lines(view.colours_of(steps["model"]))),
-        ("precision", legend_precisions(steps["precision"])),
-        ("joules", _list_sources(steps)),
-        (
-            "at the roofline",
-            [(sample(line=LINES[n]), one.precision) for n, one in enumerate(roofs)],
-        ),
-    ]
+    lines = [(sample(line=LINES[n]), one.precision) for n, one in enumerate(roofs)]
+    groups = [*_list_step_groups(view, steps), ("at the roofline", lines)]
     labels = _draw_lines(axes, marks, curves, groups)
     for level_w, text in ((constant_w, "constant power"), (cap_w, "power cap")):
         if level_w:
@@ -337,12 +325,7 @@ def draw_front(view: MachineView) -> Drawing | None:
     for axis, unit in ((axes.xaxis, "s"), (axes.yaxis, "J")):
         dense_ticks(axis)
         number_ticks(axis, unit)
-    groups = [
-        ("model", legend_lines(colour)),
-        ("precision", legend_precisions(steps["precision"])),
-        ("joules", _list_sources(steps)),
-    ]
-    labels = _draw_lines(axes, marks, curves, groups)
+    labels = _draw_lines(axes, marks, curves, _list_step_groups(view, steps))
     label_marks(labels, marks)
     least = steps.nsmallest(1, "energy_j_per_sample").iloc[0]
     caption = (

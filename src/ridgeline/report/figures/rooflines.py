@@ -16,10 +16,8 @@ from ridgeline.report.figures.style import (
     HEIGHT_IN,
     INK,
     Groups,
-    dense_ticks,
     new_axes,
-    number_ticks,
-    scale_axes,
+    scale_intensity,
 )
 from ridgeline.roofline.floors import flops_columns, roof_of
 from ridgeline.roofline.roofs import LEVELS, Roofs, flat_unit
@@ -94,7 +92,7 @@ def draw_roofline(
     """Roofs, marks, links, the groups of a legend, and labels where there is a free spot."""
     x, y = _find_limits(sets, marks)
     axes = new_axes(heading, subtitle, height_in=height_in)
-    _scale_roofline(axes, x, y)
+    scale_intensity(axes, x=x, y=y, title="performance (FLOP/s)")
     outlines = [outline(one, x) for one in sets]
     sheets = [
         line
@@ -140,16 +138,6 @@ def _find_limits(sets: Sequence[RoofSet], marks: Sequence[Mark]) -> tuple[Limits
     top = max(ys) * 2.2
     right = max(max(ridges, default=1.0) * 12, max(xs) * 2.5)
     return (min(xs) / 4, right), (min(min(ys) / 2.5, top / LEAST_DECADES), top)
-
-
-def _scale_roofline(axes: Axes, x: Limits, y: Limits) -> None:
-    scale_axes(axes, x=x, y=y)
-    axes.set_xlabel("arithmetic intensity (FLOP/B)")
-    axes.set_ylabel("performance (FLOP/s)")
-    number_ticks(axes.xaxis, with_prefix=False)
-    number_ticks(axes.yaxis)
-    for axis in (axes.xaxis, axes.yaxis):
-        dense_ticks(axis)
 
 
 def roof_names(points: pd.DataFrame, roofs: Roofs, *, most: int = MOST_ROOFS) -> list[str]:

@@ -101,6 +101,19 @@ def scale_axes(axes: Axes, *, x: tuple[float, float], y: tuple[float, float]) ->
     axes.set_ylim(*y)
 
 
+def scale_intensity(
+    axes: Axes, *, x: tuple[float, float], y: tuple[float, float], title: str
+) -> None:
+    """Logarithmic axes of something against the arithmetic intensity."""
+    scale_axes(axes, x=x, y=y)
+    axes.set_xlabel("arithmetic intensity (FLOP/B)")
+    axes.set_ylabel(title)
+    number_ticks(axes.xaxis, with_prefix=False)
+    number_ticks(axes.yaxis)
+    for axis in (axes.xaxis, axes.yaxis):
+        dense_ticks(axis)
+
+
 def dense_ticks(axis: Any) -> None:
     """Where less than two decades are shown on a logarithmic axis, 2 and 5 get a number, too."""
     from matplotlib.ticker import LogLocator

@@ -1,12 +1,19 @@
-"""Throughput against batch size, bars of step times, curves of trainings."""
+"""Lines and bars: throughput, step times, trainings, sweeps, algorithms of convolutions."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
+from ridgeline.records import RANKED
+from ridgeline.report.convolutions import LAYER, Convolutions, at_size
+from ridgeline.report.figures.rooflines import draw_machine
 from ridgeline.report.figures.style import (
+    COLOURS,
     DPI,
     INK,
     MARK_PT,
@@ -25,15 +32,18 @@ from ridgeline.report.figures.style import (
     sample,
 )
 from ridgeline.report.figures.views import MachineView, name_modes, short_name
+from ridgeline.report.stored import Machine
 from ridgeline.report.study import Study
+from ridgeline.report.sweeps import QUANTITIES, Chart, Curve, SweepResults, name_quantity
 from ridgeline.report.tables import trainings_table
-from ridgeline.report.text import counted
+from ridgeline.report.text import counted, group_by, records, safe_name
 from ridgeline.units import format_percent, format_time, si
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+BEST_COLOUR, LOST_COLOUR = "#3b6fb6", "#d9822b"
 LINES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 WIDE = 20.0  # highest over lowest: from here on a logarithmic axis shows more
 MOST_BARS = 30
@@ -43,6 +53,11 @@ TRAINING_IN = 2.9
 TRAINING_HEADING = "Training: loss and accuracy by epoch"
 NAME_CHARACTERS = 40  # a line of a configuration's name
 RUNTIME_HEADING = "Step time by configuration and machine"
+MOST_CHARTS = 6
+CHART_IN = 2.1
+LOST = "no result"
+DASHES = ("-", "--", ":")
+Look = tuple[str, str]
 
 
 # ---------------------------------------------------------------- throughput
@@ -205,6 +220,201 @@ def _draw_bars(axes: Axes, times: pd.DataFrame, colour: dict[str, str]) -> None:
     for row_at, time_s, end in zip(rows_at, times["time_s"], ends, strict=True):
         axes.annotate(format_time(time_s), (end, row_at), (4, 0), textcoords="offset points",
                       va="center", fontsize=SMALL_PT)  # fmt: skip
+
+
+# ---------------------------------------------------------------- sweeps
+
+
+def draw_sweep(sweep: SweepResults) -> Drawing | None:
+    """A row for each chart, a column for each quantity that was measured."""
+    from matplotlib.figure import Figure
+
+    charts = sweep.charts()
+    shown = charts[:MOST_CHARTS]
+    measured = [name for name in QUANTITIES
+                if any(case.values.get(name) for case in sweep.cases)]  # fmt: skip
+    if not shown or not measured:
+        return None
+    canvas = Figure(figsize=(WIDTH_IN, CHART_IN * len(shown) + 0.5), dpi=DPI, layout="constrained")
+    grid = canvas.subplots(len(shown), len(measured), squeeze=False)
+    names = dict.fromkeys(curve.name for chart in shown for curve in chart.curves)
+    looks = {name: _choose_look(number) for number, name in enumerate(names)}
+    for chart, row in zip(shown, grid, strict=True):
+        for name, axes in zip(measured, row, strict=True):
+            _draw_chart(axes, chart, name, looks)
+            axes.set_xlabel(name_quantity(sweep.swept))
+        row[0].set_title(chart.title, loc="left", fontsize=SMALL_PT + 0.5)
+    heading = f"The sweep {sweep.name}, against {name_quantity(sweep.swept)}"
+    canvas.suptitle(heading, x=0.01, ha="left", fontsize=TITLE_PT, weight="bold")
+    entries = [(sample(colour=colour, line=line, width=2), name or sweep.name)
+               for name, (colour, line) in looks.items()]  # fmt: skip
+    lost = [case for chart in shown for curve in chart.curves for _, case in curve.cases
+            if not case.run_id]  # fmt: skip
+    mark = [(sample(marker="x"), LOST)] if lost else []
+    draw_legend(grid[0][-1], [("", [*entries, *mark])])
+    return Drawing(axes=grid[0][0], title=heading, caption=_describe_sweep(sweep, len(charts)))
+
+
+def _choose_look(number: int) -> Look:
+    """A colour and a line; colours come again with dashes."""
+    return COLOURS[number % len(COLOURS)], DASHES[number // len(COLOURS) % len(DASHES)]
+
+
+def _describe_sweep(sweep: SweepResults, charts: int) -> str:
+    done = sum(bool(case.run_id) for case in sweep.cases)
+    caption = f"{done} of {counted(len(sweep.cases), 'case')} have a result."
+    left_out = charts - MOST_CHARTS
+    more = f" The page has {counted(left_out, 'chart')} more." if left_out > 0 else ""
+    return caption + more
+
+
+def _draw_chart(axes: Axes, chart: Chart, name: str, looks: dict[str, Look]) -> None:
+    lost: Counter[float] = Counter()  # at each place
+    for curve in chart.curves:
+        _draw_curve(axes, curve, name, *looks[curve.name])
+        _draw_lost(axes, curve, looks[curve.name][0], lost)
+    places = sorted({x for curve in chart.curves for x, _ in curve.cases})
+    _scale_places(axes, places)
+    what, unit = QUANTITIES[name]
+    axes.set_ylabel(what if unit == "s" else f"{what} ({unit})", fontsize=SMALL_PT + 0.5)
+    number_ticks(axes.yaxis, "s" if unit == "s" else "")
+    axes.set_ylim(bottom=0)
+    axes.grid(visible=True, which="major")
+
+
+def _draw_curve(axes: Axes, curve: Curve, name: str, colour: str, line: str) -> None:
+    """A line through the medians of repeats, a mark for each run."""
+    known = [(x, value) for x, case in curve.cases if (value := case.values.get(name))]
+    repeats = group_by((value for _, value in known), (x for x, _ in known))
+    middle = [median(values) for values in repeats.values()]
+    axes.plot(list(repeats), middle, color=colour, linestyle=line, linewidth=1.2)
+    axes.plot([x for x, _ in known], [y for _, y in known], linestyle="", marker="o", color=colour,
+              markersize=0.6 * MARK_PT)  # fmt: skip
+
+
+def _draw_lost(axes: Axes, curve: Curve, colour: str, lost: Counter[float]) -> None:
+    """A cross on the axis where a case has no result; above others at the same place."""
+    for x, case in curve.cases:
+        if not case.run_id:
+            axes.plot([x], [0.03 + 0.05 * lost[x]], linestyle="", marker="x", color=colour,
+                      clip_on=False, markersize=0.8 * MARK_PT,
+                      transform=axes.get_xaxis_transform())  # fmt: skip
+            lost[x] += 1
+
+
+def _scale_places(axes: Axes, places: Sequence[float]) -> None:
+    """Doubling numbers are as far apart as each other; others have their distances."""
+    from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+
+    if places[0] > 0 and places[-1] >= 8 * places[0]:
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_locator(FixedLocator(_thin_out(places)))
+        axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    number_ticks(axes.xaxis, with_prefix=False)
+
+
+def _thin_out(places: Sequence[float]) -> list[float]:
+    """Those that are far enough apart for their labels."""
+    chosen = [places[0]]
+    for place in places[1:]:
+        if place >= 1.6 * chosen[-1]:
+            chosen.append(place)
+    return chosen
+
+
+# ---------------------------------------------------------------- algorithms of convolutions
+
+
+def list_conv_drawings(
+    found: Convolutions, machines: Sequence[Machine]
+) -> Iterator[tuple[str, str, Callable[[], Drawing | None]]]:
+    """Kind, file name and drawing of each figure that can be drawn."""
+    losses = found.of_networks
+    for model in found.networks["model"].unique() if len(found.networks) else ():
+        rows = found.networks[found.networks["model"].eq(model)]
+        name = safe_name(f"conv_{model}_times", otherwise="conv")
+        yield "algorithms", name, partial(draw_times, rows, model)
+    for model in losses["model"].unique() if len(losses) else ():
+        rows = losses[losses["model"].eq(model) & losses["chosen"].eq("default")]
+        name = safe_name(f"conv_{model}_losses", otherwise="conv")
+        yield "losses", name, partial(draw_losses, rows, model)
+    if len(losses):
+        worst = max(records(losses), key=lambda row: float(row["lost_s"]))
+        yield "executed-flops", "conv_roofline", partial(draw_executed, found, worst, machines)
+
+
+def draw_times(rows: pd.DataFrame, model: str) -> Drawing | None:
+    """The step of a network against its input size, a line for each algorithm."""
+    heading = f"{model}: step time by convolution algorithm"
+    axes = new_axes(heading, "median step of the whole network")
+    colour = colours(rows["algorithm"])
+    sized = rows.assign(side=rows["input_size"].map(_side))
+    for name, same in sized.groupby("algorithm", sort=False):
+        line = same.sort_values("side")
+        axes.plot(line["side"], line["time_s"] * 1e3, color=colour[str(name)], marker="o")
+    axes.set_yscale("log")
+    axes.set_xlabel("input size (pixels a side; 0: the model's own)")
+    axes.set_ylabel("step (ms)")
+    draw_legend(axes, [("algorithm", legend_lines(colour))])
+    best = min(records(rows), key=lambda row: float(row["time_s"]))
+    caption = f"The shortest step is {format_time(best['time_s'])}, by {best['algorithm']}."
+    return Drawing(axes=axes, title=heading, caption=caption)
+
+
+def _side(size: str) -> int:
+    """The last of `3x64x64`; 0 where the model's own is used."""
+    return int(size.rpartition("x")[2] or 0)
+
+
+def draw_losses(rows: pd.DataFrame, model: str) -> Drawing | None:
+    """A bar for each layer: the best time, and beyond it what PyTorch's choice loses."""
+    if rows.empty:
+        return None
+    heading = f"{model}: what PyTorch's choice costs"
+    worst = rows.nlargest(MOST_BARS, "lost_s").iloc[::-1]
+    names = [
+        f"{row['layer']}{at_size(row)}, {row['phase']} ({row['best']})" for row in records(worst)
+    ]
+    best = worst["best_time_s"] * worst["uses"] * 1e3
+    axes = new_axes(heading, "time of each layer in a step; in brackets the best algorithm",
+                    height_in=max(2.2, 1.1 + 0.17 * len(worst)))  # fmt: skip
+    axes.barh(names, best, color=BEST_COLOUR, height=0.7)
+    axes.barh(names, worst["lost_s"] * 1e3, left=best, color=LOST_COLOUR, height=0.7)
+    axes.set_xlabel("time (ms)")
+    looks = {"best algorithm": BEST_COLOUR, "lost by default": LOST_COLOUR}
+    draw_legend(axes, [("", legend_lines(looks))])
+    lost_s = float(rows["lost_s"].sum())
+    caption = f"All layers together lose {format_time(lost_s)} of the default's time."
+    return Drawing(axes=axes, title=heading, caption=caption)
+
+
+def draw_executed(
+    found: Convolutions, worst: Mapping[str, Any], machines: Sequence[Machine]
+) -> Drawing | None:
+    """One layer on the roofline, a point for each algorithm, with the FLOPs that it executes."""
+    rows = found.rows
+    same = rows[rows["flops_executed"].notna() & rows["status"].eq(RANKED)]
+    for name in LAYER:
+        same = same[same[name].eq(worst[name])]
+    roofs = next((one.roofs for one in machines
+                  if one.roofs.device_name == worst["device_name"]), None)  # fmt: skip
+    if same.empty or roofs is None or not roofs.compute or not roofs.bandwidth:
+        return None
+    heading = f"{worst['model']}, {worst['layer']}: executed FLOPs by algorithm"
+    axes = draw_machine(roofs, None, title=heading)
+    colour = colours(same["algorithm"])
+    for row in records(same):
+        x, y = row["flops_executed"] / row["dram_bytes"], row["flops_executed"] / row["time_s"]
+        axes.plot([x], [y], color=colour[row["algorithm"]], marker="o")
+        axes.set_ylim(bottom=min(axes.get_ylim()[0], y / 2))
+    draw_legend(axes, [("algorithm", legend_lines(colour))])
+    caption = (
+        f"{worst['shape']}. Bytes are those of input, weight and output, once. Fewer FLOPs are"
+        " further to the left; the fastest algorithm need not be the highest point."
+    )
+    return Drawing(axes=axes, title=heading, caption=caption)
 
 
 # ---------------------------------------------------------------- trainings

@@ -21,7 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.findings import NO_BOUND, saving, saving_basis
 from ridgeline.report.convolutions import describe_totals, largest_losses, whole_networks
-from ridgeline.report.page.payload import describe_captures, make_payload, name_machine, to_script
+from ridgeline.report.page.payload import (
+    HEADINGS,
+    describe_captures,
+    make_payload,
+    name_machine,
+    to_script,
+)
 from ridgeline.report.study import Machine, Study
 from ridgeline.report.summary import (
     MOST_SENTENCES,
@@ -85,6 +91,7 @@ def write_page(study: Study, path: Path, *, title: str | None = None) -> Path:
         .render(
             page=_describe_page(study, title=title),
             left_out=left_out,
+            headings=HEADINGS,
             has_points=bool(payload["points"]["count"]),
             has_sweeps="sweeps" in payload,
             style=Markup(style),

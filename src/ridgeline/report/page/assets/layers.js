@@ -228,6 +228,7 @@ function layerColumns() {
     {
       key: "shapes",
       label: "Shapes",
+      wide: true,
       value: (row) => row.shapes ?? "",
       text: (row) => (row.shapes ?? "").replaceAll("x", "×"),
     },

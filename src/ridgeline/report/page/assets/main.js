@@ -30,6 +30,7 @@ window.ridgeline = Object.freeze({
       rate: line.rate,
     })),
   roofLabels: () => structuredClone(plot.roofLabels),
+  names: () => structuredClone(plot.names),
   pickTime: () => hand.pickTime,
   span: () => [...plot.spanX, ...plot.spanY],
   marks: () =>

@@ -8,6 +8,8 @@ const plot = {
   spanY: [0, 1],
   chosen: null,
   roofLabels: [],
+  slopeBoxes: [],
+  names: [],
   isDue: false,
   draws: 0,
 };
@@ -123,6 +125,7 @@ function drawFigure() {
     frame.bottom - frame.top + 8,
   );
   context.clip();
+  Object.assign(plot, { slopeBoxes: [], names: [] });
   if (DIAGONALS[plot.state.view]) drawDiagonals(context, frame, x, y, DIAGONALS[plot.state.view]);
   drawRoofs(context, frame, x, y, plot.lines, roofColour(frame));
   drawMarks(context, frame, x, y, plot.marks); // last: a label must not hide a point

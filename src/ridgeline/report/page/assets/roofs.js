@@ -115,7 +115,8 @@ function traceSlope(context, frame, x, y, line) {
   const from = enters * 10 ** (26 / x.perDecade);
   const isSeen = from < high && x.to(from) < frame.right - 60 && y.to(line.rate * from) > frame.top;
   const angle = -Math.atan2(y.perDecade, x.perDecade);
-  return isSeen ? { line, x: x.to(from), y: y.to(line.rate * from), angle } : null;
+  const end = x.to(high);
+  return isSeen ? { line, x: x.to(from), y: y.to(line.rate * from), angle, end } : null;
 }
 
 function drawRidges(context, frame, x, y, lines, colourOf) {
@@ -138,6 +139,8 @@ function drawRidges(context, frame, x, y, lines, colourOf) {
     context.stroke();
     context.setLineDash([]);
     if (at - last < 74) continue; // two numbers in one place can be read by nobody
+    const box = [at - 34, frame.bottom - 18, at + 34, frame.bottom - 3];
+    if (hasMark(plot.marks, plot.cells, box)) continue;
     labels.push([`ridge ${formatRatio(line.ridge)}`, at]);
     last = at;
   }
@@ -149,29 +152,34 @@ function drawRidges(context, frame, x, y, lines, colourOf) {
   }
 }
 
-// Labels of slopes, from the top down: those close together stand one after the other along them.
-function spreadSlopes(context, labels, isNamed) {
-  let [height, shift, width] = [-Infinity, 0, 0];
-  for (const label of labels) {
-    shift = label.y - height < 17 ? shift + width + 16 : 0;
-    height = label.y;
-    width = context.measureText(roofLabel(label.lines, isNamed)).width;
-    label.x += shift * Math.cos(label.angle);
-    label.y += shift * Math.sin(label.angle);
+// The first place along a slope where no point and no other label is in the way.
+function freeAlong({ x, y, angle, end }, width, taken) {
+  const length = (end - x) / Math.cos(angle);
+  for (let far = 0; far === 0 || far + width < length; far += LABEL_STEP) {
+    const [left, base] = [x + far * Math.cos(angle), y + far * Math.sin(angle) - 5];
+    const boxes = boxesAlong(left, base, angle, width);
+    const isFree = (box) =>
+      !taken.some((other) => doOverlap(box, other)) && !hasMark(plot.marks, plot.cells, box);
+    if (boxes.every(isFree)) return { left, base, boxes };
   }
+  return null;
 }
 
 function drawRoofLabels(context, frame, labels, { isNamed, colourOf }) {
   const shared = sharedLabels(labels.sort((a, b) => a.y - b.y));
   const slopes = shared.filter(({ line }) => !line.isFlat);
-  spreadSlopes(context, slopes, isNamed);
   const taken = [];
-  for (const { line, lines, x, y, angle } of slopes) {
-    const text = roofLabel(lines, isNamed);
-    drawText(context, frame, text, x, y - 5, { fill: colourOf(line), angle });
-    taken.push(...boxesAlong(x, y - 5, angle, context.measureText(text).width));
-  }
   plot.roofLabels = [];
+  for (const label of slopes) {
+    const text = roofLabel(label.lines, isNamed);
+    const place = freeAlong(label, context.measureText(text).width, taken);
+    if (!place) plot.roofLabels.push({ text, box: null });
+    if (!place) continue;
+    taken.push(...place.boxes);
+    const looks = { fill: colourOf(label.line), angle: label.angle };
+    drawText(context, frame, text, place.left, place.base, looks);
+  }
+  plot.slopeBoxes = [...taken];
   for (const label of shared.filter(({ line }) => line.isFlat)) {
     const text = roofLabel(label.lines, isNamed);
     const box = freeBox(frame, label, context.measureText(text).width, taken);

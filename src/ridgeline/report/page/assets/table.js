@@ -48,7 +48,9 @@ function headCell(table, column) {
     { type: "button", onclick: () => sortBy(table, column) },
     column.label,
   );
-  return make("th", { scope: "col", class: column.n ? "n" : null, "data-key": column.key }, button);
+  const title = DATA.headings[column.label] ?? "a setting of the sweep";
+  const attributes = { scope: "col", class: column.n ? "n" : null, "data-key": column.key, title };
+  return make("th", attributes, button);
 }
 
 function searchBox(table) {

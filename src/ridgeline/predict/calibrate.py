@@ -1,0 +1,622 @@
+"""Calibrate a machine: choose points of the corpus, measure them, and fit their curves.
+
+The choice takes turns between groups of operators: the next point is of the group whose unmeasured
+share of all work is largest, and in it the heaviest point far from those that were measured.
+
+On a CPU the points of a batch take turns, each once a round. So weights come from memory, as in a
+step, and activations, which are touched just before, from a cache if they fit. A sample during
+which the system took a core away is discarded. On a GPU a CUDA graph repeats a call over several
+sets of operands, which together no cache holds, and over one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
+from functools import cache
+from heapq import heapify, heappop, heappush
+from importlib.resources import files
+from math import inf, log
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from ridgeline.conv.measuring import CACHE_SHARE, GraphTimer, free_bytes, last_cache_bytes
+from ridgeline.count.counting import Settings as CountSettings
+from ridgeline.count.counting import count_workload
+from ridgeline.machine.describe import Description
+from ridgeline.measure.backends import Backend, choose_backend
+from ridgeline.measure.measure_workload import build_stepper
+from ridgeline.measure.timing import NoMarks
+from ridgeline.predict.calibration import (
+    Calibration,
+    CalibrationPoint,
+    HostCosts,
+    Peak,
+    curve_name,
+)
+from ridgeline.predict.operators import (
+    OperatorPoint,
+    Use,
+    features_of,
+    optimizer_point,
+    points_of,
+)
+from ridgeline.predict.predict import schedule_uses
+from ridgeline.predict.replay import Normal, Replay, make_replay
+from ridgeline.records import WorkloadSpec
+from ridgeline.settings import Settings
+from ridgeline.workloads import resolve
+
+OnProgress = Callable[[str, float], None]  # what is measured, and the share of the budget
+
+BATCH_POINTS, BATCH_BYTES = 40, 1 << 30  # that take turns on a CPU
+CLEAN_SAMPLES, MOST_ROUNDS = 5, 10
+ENOUGH_S = 0.15  # of samples of one call: of a long one there are two
+LONGEST_SHARE = 0.004  # of the budget, that one call may take
+FIRST_FLOPS_PER_S, FIRST_BYTES_PER_S = 3e10, 5e9  # of a CPU before anything is measured
+GPU_SAMPLES, MOST_SETS, MOST_SET_BYTES = 8, 32, 4 << 30
+ENOUGH_POINTS, GOOD_ERROR = 12, 0.04  # a group ends early with a smaller error
+OPTIMIZERS = ("sgd", "adam", "adamw")
+OPTIMIZER_SIZES = ((2, 10_000), (60, 2_000_000), (160, 11_000_000), (160, 40_000_000),
+                   (400, 20_000_000))  # fmt: skip
+LOWER = {"bf16": "bf16", "fp16": "fp16", "amp": "fp16"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to calibrate."""
+
+    device: str  # "cpu", "cuda:0"
+    precisions: tuple[str, ...] = ("fp32",)
+    budget_s: float = 90.0
+    groups: tuple[str, ...] = ()  # none: all
+    modes: tuple[str, ...] = ("infer", "train")
+
+
+@dataclass(slots=True)
+class Measured:
+    """What a calibration has until now; it is whole after every batch."""
+
+    points: list[CalibrationPoint] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)  # why a point was not measured
+    disturbed: int = 0  # samples that were discarded
+
+
+# ---------------------------------------------------------------- choosing
+
+
+@cache
+def read_corpus() -> tuple[tuple[OperatorPoint, float], ...]:
+    """The points of popular networks with their weights, the heaviest first."""
+    data = files("ridgeline.predict").joinpath("corpus.json.gz").read_bytes()
+    content = json.loads(gzip.decompress(data))
+    names = content["fields"][:-1]
+    assert names == [f.name for f in fields(OperatorPoint)]
+    rows = []
+    for *values, weight in content["points"]:
+        known = dict(zip(names, values, strict=True))
+        rows.append((OperatorPoint(**{**known, "output": tuple(known["output"])}), weight))
+    return tuple(rows)
+
+
+def corpus_points(plan: Plan) -> list[tuple[OperatorPoint, float]]:
+    """The corpus in the precisions of a plan, with points of optimizers."""
+    points = [
+        (in_precision(point, precision), weight)
+        for precision in plan.precisions
+        for point, weight in read_corpus()
+        if "train" in plan.modes or not is_of_training(point)
+    ]
+    mean = sum(weight for _, weight in points) / max(len(points), 1)
+    if "train" in plan.modes:
+        points += [(point, 5 * mean) for point in optimizer_points()]
+    wanted = [(p, w) for p, w in points if not plan.groups or is_in(p, plan.groups)]
+    return list({point.key: (point, weight) for point, weight in wanted}.values())
+
+
+def is_in(point: OperatorPoint, groups: Sequence[str]) -> bool:
+    """Whether a group or a kind of that name has it: "conv", "conv 3x3", "optimizer"."""
+    return any(point.kind == name or point.group.startswith(name) for name in groups)
+
+
+def is_of_training(point: OperatorPoint) -> bool:
+    return "backward" in point.op or "grad" in point.group or point.group.endswith(" train")
+
+
+def in_precision(point: OperatorPoint, precision: str) -> OperatorPoint:
+    """A point of the corpus, which is in fp32, as a step of another precision calls it."""
+    is_product = point.kind in ("conv", "matmul", "attention")
+    if precision == "tf32":
+        return replace(point, precision="tf32") if is_product else point
+    lower = LOWER.get(precision)
+    if lower is None or (precision == "amp" and not is_product) or point.precision != "fp32":
+        return point
+    return replace(
+        point, precision=lower, arguments=point.arguments.replace('"fp32"', f'"{lower}"'),
+        moved_bytes=point.moved_bytes / 2,
+    )  # fmt: skip
+
+
+def optimizer_points() -> Iterator[OperatorPoint]:
+    for name in OPTIMIZERS:
+        slots = {"sgd": 3, "adam": 7, "adamw": 7}[name]
+        for tensors, elements in OPTIMIZER_SIZES:
+            yield optimizer_point(
+                name, tensors=tensors, elements=elements, flops=slots * 2 * elements,
+                moved_bytes=slots * 4 * elements,
+            )  # fmt: skip
+
+
+def choose_order(
+    points: Sequence[tuple[OperatorPoint, float]], known: Iterable[str] = ()
+) -> list[OperatorPoint]:
+    """All points in the order in which they are worth measuring."""
+    done = set(known)
+    groups: dict[str, list[tuple[OperatorPoint, float]]] = {}
+    for point, weight in points:
+        if point.key not in done:
+            groups.setdefault(curve_name(point), []).append((point, weight))
+    queues = {name: _far_and_heavy(members) for name, members in groups.items()}
+    left = {name: sum(weight for _, weight in members) for name, members in groups.items()}
+    heap = [(-left[name], name) for name in queues]
+    heapify(heap)
+    order: list[OperatorPoint] = []
+    taken = dict.fromkeys(queues, 0)
+    while heap:
+        _, name = heappop(heap)
+        point, weight = queues[name][taken[name]]
+        taken[name] += 1
+        left[name] -= weight
+        order.append(point)
+        if taken[name] < len(queues[name]):
+            heappush(heap, (-left[name] / taken[name] ** 0.5, name))
+    return order
+
+
+def _far_and_heavy(members: list[tuple[OperatorPoint, float]]) -> list[tuple[OperatorPoint, float]]:
+    """Heavy points first, of those near each other one: by weight times distance."""
+    import numpy as np
+
+    members = sorted(members, key=lambda one: -one[1])[:MOST_OF_GROUP]
+    sizes = [features_of(point).dims for point, _ in members]
+    width = max(map(len, sizes))
+    places = np.log2([[*map(float, one), *[1.0] * (width - len(one))] for one in sizes])
+    weights = np.array([weight for _, weight in members]) + 1e-12
+    distances = np.full(len(members), FAR)
+    order = []
+    for _ in range(len(members)):
+        best = int(np.argmax(weights * np.minimum(distances, FAR) ** 2))
+        order.append(members[best])
+        distances = np.minimum(distances, 0.1 + np.sqrt(((places - places[best]) ** 2).sum(1)))
+        weights[best] = -1.0
+    return order
+
+
+MOST_OF_GROUP, FAR = 600, 4.0  # octaves, beyond which a point is no farther
+
+
+# ---------------------------------------------------------------- measuring
+
+
+def measure_points(
+    order: Sequence[OperatorPoint],
+    device: torch.device,
+    budget_s: float,
+    measured: Measured,
+    on_progress: OnProgress = lambda what, share: None,
+    clock: Callable[[], float] = perf_counter,
+) -> None:
+    """Measure points in their order until the time is spent; `measured` is whole at any moment."""
+    start_s, queue = clock(), deque(order)
+    normal = Normal(device)
+    finished: set[str] = set()
+    while queue and clock() - start_s < budget_s:
+        longest_s = LONGEST_SHARE * budget_s if device.type == "cpu" else inf
+        known = Calibration(machine="-", device=device.type, points=tuple(measured.points[-200:]))
+        batch = take_batch(queue, add_peaks(known), finished, longest_s)
+        if not batch:
+            continue
+        on_progress(batch[0].group, min(1.0, (clock() - start_s) / budget_s))
+        with torch.no_grad():
+            if device.type == "cuda":
+                _measure_on_gpu(batch, device, normal, measured)
+            else:
+                _measure_on_cpu(batch, device, normal, measured)
+        finished |= _find_finished(measured, {curve_name(point) for point in batch})
+
+
+def take_batch(
+    queue: deque[OperatorPoint], known: Calibration, finished: set[str], longest_s: float
+) -> list[OperatorPoint]:
+    """The next points; those that would take too long by the rates so far are passed over."""
+    rates = [one.sustained_flops_per_s for one in known.peaks]
+    flops_per_s = max(rates, default=FIRST_FLOPS_PER_S)
+    bytes_per_s = min(known.cache_bytes_per_s or FIRST_BYTES_PER_S, FIRST_BYTES_PER_S)
+    batch: list[OperatorPoint] = []
+    while queue and len(batch) < BATCH_POINTS:
+        point = queue.popleft()
+        least_s = max(point.flops / flops_per_s, point.moved_bytes / bytes_per_s)
+        if least_s < longest_s and curve_name(point) not in finished:
+            batch.append(point)
+    return batch
+
+
+def _find_finished(measured: Measured, names: set[str]) -> set[str]:
+    """The groups in which a point that was left out is estimated well."""
+    finished = set()
+    so_far = Calibration(machine="-", device="-", points=tuple(measured.points))
+    for name in names:
+        points = so_far.groups.get(name, ())
+        if len(points) >= ENOUGH_POINTS and len(points) % 4 == 0:
+            so_far_limits = add_peaks(replace(so_far, points=points))
+            errors = so_far_limits.fit_curves().operator_errors
+            if errors and median(map(abs, errors)) < GOOD_ERROR:
+                finished.add(name)
+    return finished
+
+
+def _measure_on_cpu(
+    points: Sequence[OperatorPoint], device: torch.device, normal: Normal, measured: Measured
+) -> None:
+    waiting = list(points)
+    while waiting:
+        replays: dict[str, tuple[OperatorPoint, Replay]] = {}
+        nbytes = 0
+        while waiting and nbytes < BATCH_BYTES:
+            point = waiting.pop(0)
+            made = _try_replay(point, device, normal, measured)
+            if made is not None:
+                replays[point.key] = (point, made)
+                nbytes += made.nbytes
+        samples, discarded = sample_in_turns({key: r for key, (_, r) in replays.items()})
+        measured.disturbed += discarded
+        measured.points += [
+            _calibrated(replays[key][0], taken) for key, taken in samples.items() if taken
+        ]
+
+
+def _try_replay(
+    point: OperatorPoint, device: torch.device, normal: Normal, measured: Measured
+) -> Replay | None:
+    try:
+        made = make_replay(point, device, normal)
+        made.run()  # what cannot run says so here
+    except Exception as error:  # of any operator: the other points go on
+        text = " ".join(str(error).split())[:200]
+        measured.refused[point.key] = f"{point.op}: {text or type(error).__name__}"
+        return None
+    return made
+
+
+def _calibrated(point: OperatorPoint, samples: Sequence[float]) -> CalibrationPoint:
+    now = datetime.now().astimezone().isoformat(timespec="seconds")
+    return CalibrationPoint(
+        point=point, samples_s=tuple(round(one, 9) for one in samples), measured_at=now
+    )
+
+
+def sample_in_turns(
+    replays: Mapping[str, Replay], clock: Callable[[], float] = perf_counter
+) -> tuple[dict[str, list[float]], int]:
+    """Seconds of each call, one of each in every round, and how many samples were disturbed."""
+    clean: dict[str, list[float]] = {key: [] for key in replays}
+    rough: dict[str, list[float]] = {key: [] for key in replays}
+    results: deque[object] = deque(maxlen=2)  # as in a network: the last result is in use
+    for number in range(MOST_ROUNDS):
+        for key, replay in replays.items():
+            if _has_enough(clean[key], rough[key]):
+                continue
+            for tensor in replay.activations:
+                tensor.data.mul_(1.0)  # as if the operator before had just written it
+            preempted = count_preemptions()
+            start_s = clock()
+            results.append(replay.run())
+            taken_s = clock() - start_s
+            if number == 0:
+                continue  # the first warms up what is kept by library and allocator
+            is_clean = count_preemptions() == preempted
+            (clean if is_clean else rough)[key].append(taken_s)
+        if all(_has_enough(clean[key], rough[key]) for key in replays):
+            break
+    discarded = sum(len(rough[key]) for key in replays if clean[key])
+    kept = {key: clean[key] or sorted(rough[key])[:1] for key in replays}
+    return kept, discarded
+
+
+def _has_enough(clean: Sequence[float], rough: Sequence[float]) -> bool:
+    spent_s = sum(clean) + sum(rough)
+    is_enough = spent_s > ENOUGH_S and len(clean) + len(rough) > 1
+    return len(clean) >= CLEAN_SAMPLES or is_enough
+
+
+def count_preemptions() -> int:
+    """How often the system took a core from this process; 0 where it does not say."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
+def _measure_on_gpu(
+    points: Sequence[OperatorPoint], device: torch.device, normal: Normal, measured: Measured
+) -> None:
+    for point in points:
+        with tf32_for(point.precision):
+            first = _try_replay(point, device, normal, measured)
+            if first is None:
+                continue
+            try:
+                sets = _count_sets(first.nbytes, device)
+                calls = [first, *(make_replay(point, device, normal) for _ in range(sets - 1))]
+                timer = GraphTimer([one.run for one in calls], device)
+                samples = [timer.sample() for _ in range(GPU_SAMPLES)]
+                warm_s = median(timer.sample_warm() for _ in range(3))
+            except (RuntimeError, torch.OutOfMemoryError) as error:
+                measured.refused[point.key] = f"{point.op}: {' '.join(str(error).split())[:200]}"
+                continue
+            measured.points.append(replace(_calibrated(point, samples), warm_s=warm_s))
+
+
+class tf32_for:  # noqa: N801
+    """PyTorch's switches of TF32 for a precision, put back afterwards."""
+
+    def __init__(self, precision: str) -> None:
+        self._is_on = precision == "tf32"
+
+    def __enter__(self) -> None:
+        matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+        self._before = matmul.allow_tf32, cudnn.allow_tf32
+        matmul.allow_tf32 = cudnn.allow_tf32 = self._is_on
+
+    def __exit__(self, *_: object) -> None:
+        matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+        matmul.allow_tf32, cudnn.allow_tf32 = self._before
+
+
+def _count_sets(nbytes: int, device: torch.device) -> int:
+    """Sets of operands that together no cache holds, and memory does."""
+    needed = int(CACHE_SHARE * last_cache_bytes(device) / max(nbytes, 1)) + 2
+    most = min(MOST_SET_BYTES, free_bytes(device) // 4)
+    return max(1, min(needed, MOST_SETS, most // max(nbytes, 1)))
+
+
+# ---------------------------------------------------------------- what the points say together
+
+
+def add_peaks(calibration: Calibration) -> Calibration:
+    """With the highest rates that any point reached: the limits of its device."""
+    peaks = []
+    for precision in sorted({one.point.precision for one in calibration.points}):
+        rates = [
+            (one.point.flops / min(one.samples_s), one.point.flops / one.time_s)
+            for one in calibration.points
+            if one.point.precision == precision and one.point.flops
+        ]
+        if rates:
+            burst, sustained = max(r for r, _ in rates), max(r for _, r in rates)
+            peaks.append(Peak(
+                precision=precision, burst_flops_per_s=burst, sustained_flops_per_s=sustained
+            ))  # fmt: skip
+    large = [
+        one.point.moved_bytes / one.time_s
+        for one in calibration.points
+        if one.point.moved_bytes > 2 * (calibration.cache_bytes or 1 << 25)
+    ]
+    rates_all = [one.point.moved_bytes / one.time_s for one in calibration.points]
+    floor_s = min((one.time_s for one in calibration.points), default=1e-6)
+    return replace(
+        calibration,
+        peaks=tuple(peaks),
+        dram_bytes_per_s=max(large, default=None) or calibration.dram_bytes_per_s,
+        cache_bytes_per_s=max(rates_all, default=None),
+        floor_s=floor_s,
+    )
+
+
+# ---------------------------------------------------------------- a whole calibration
+
+# Steps of networks beside their operators: small ones show what the host adds, large ones how well
+# a sum does. (model, batch, mode, input size, tokens)
+HOST_STEPS = (
+    ("mobilenet_v2", 1, "infer", (32,), None), ("bert", 1, "infer", None, 8),
+    ("mobilenet_v2", 2, "train", (32,), None), ("bert", 1, "train", None, 8),
+)  # fmt: skip
+WHOLE_STEPS = (
+    ("resnet18", 1, "infer", None, None), ("mobilenet_v2", 8, "infer", None, None),
+    ("bert", 4, "infer", None, None), ("vit_b_32", 1, "infer", None, None),
+    ("resnet18", 8, "train", None, None), ("bert", 4, "train", None, None),
+)  # fmt: skip
+StepCase = tuple[str, int, str, tuple[int, ...] | None, int | None]
+STEP_SAMPLES, STEP_LIMIT_S = 9, 3.0
+POINTS_SHARE = 0.8  # of the budget; the rest is for whole steps
+
+
+def empty_calibration(machine: str, device: str, description: Description) -> Calibration:
+    """What is known of a device before anything is measured."""
+    backend = _backend(device)
+    caches = description.cpu.caches
+    if device == "cpu":
+        sizes = [cache.size_bytes for cache in caches]
+        units, cache_bytes = torch.get_num_threads(), max(sizes, default=None)
+        memory_bytes = description.memory.total_bytes
+    else:
+        properties = torch.cuda.get_device_properties(backend.device)
+        units, cache_bytes = properties.multi_processor_count, int(properties.L2_cache_size)
+        memory_bytes = backend.total_memory_bytes()
+    return Calibration(
+        machine=machine,
+        device=device,
+        device_name=backend.name,
+        uuid=backend.uuid,
+        threads=torch.get_num_threads() if device == "cpu" else None,
+        instruction_set=torch.backends.cpu.get_cpu_capability() if device == "cpu" else None,
+        versions=find_versions(device),
+        units=units,
+        cache_bytes=cache_bytes,
+        memory_bytes=memory_bytes,
+    )
+
+
+def _backend(device: str) -> Backend:
+    kind, _, index = device.partition(":")
+    return choose_backend(kind, int(index or 0))
+
+
+def find_versions(device: str) -> dict[str, str]:
+    """What changes times when it is updated."""
+    versions = {"torch": torch.__version__}
+    if device.startswith("cuda"):
+        versions["cuda"] = str(torch.version.cuda)
+        versions["cudnn"] = str(torch.backends.cudnn.version())
+        driver = next((gpu.driver for gpu in _gpus() if gpu.driver), None)
+        versions |= {"driver": driver} if driver else {}
+    return versions
+
+
+def _gpus() -> list[Any]:
+    from ridgeline.sensors.nvidia import read_gpus, start_nvml
+
+    with suppress(Exception):  # of any version of NVML
+        return read_gpus(start_nvml())
+    return []
+
+
+def calibrate(
+    plan: Plan, known: Calibration, measured: Measured, on_progress: OnProgress
+) -> Calibration:
+    """Measure points, host costs and whole steps; `measured` has the points at any moment."""
+    device, start_s = torch.device(plan.device), perf_counter()
+    order = choose_order(corpus_points(plan), known.times_s)
+    points_s = plan.budget_s * (1.0 if plan.groups else POINTS_SHARE)
+    measure_points(order, device, points_s, measured, on_progress)
+    known = add_peaks(known.with_points(measured.points))
+    if plan.groups:
+        return known
+    on_progress("host", points_s / plan.budget_s)
+    if device.type == "cuda":
+        known = replace(known, host=measure_host(known, device))
+    known = measure_host_steps(known, device)
+    left_s = plan.budget_s - (perf_counter() - start_s)
+    on_progress("whole steps", 0.9)
+    return measure_whole_steps(known.fit_curves(), device, left_s)
+
+
+def measure_more(
+    calibration: Calibration, order: Sequence[OperatorPoint], budget_s: float
+) -> Calibration:
+    """With the points that a time allows; curves stay as they are fitted."""
+    measured = Measured()
+    measure_points(order, torch.device(calibration.device), budget_s, measured)
+    return calibration.with_points(measured.points)
+
+
+def measure_host(known: Calibration, device: torch.device) -> HostCosts:
+    """What the host needs to give out each operator: many calls on small tensors, no waiting."""
+    normal, costs = Normal(device), {}
+    smallest: dict[str, OperatorPoint] = {}
+    for one in known.points:
+        best = smallest.get(one.point.op)
+        if best is None or one.point.moved_bytes < best.moved_bytes:
+            smallest[one.point.op] = one.point
+    with torch.no_grad():
+        for op, point in smallest.items():
+            made = _try_replay(point, device, normal, Measured())
+            if made is not None:
+                costs[op] = _host_time_s(made)
+    return replace(known.host, by_operator_s=costs, gap_s=GAP_S, graph_kernel_s=GAP_S)
+
+
+GAP_S = 1e-6  # between two kernels of a queue
+HOST_CALLS = 50  # fewer than a queue holds
+
+
+def _host_time_s(made: Replay) -> float:
+    samples = []
+    for _ in range(5):
+        torch.cuda.synchronize()
+        start_s = perf_counter()
+        for _ in range(HOST_CALLS):
+            made.run()
+        samples.append((perf_counter() - start_s) / HOST_CALLS)
+    torch.cuda.synchronize()
+    return median(samples)
+
+
+def measure_host_steps(known: Calibration, device: torch.device) -> Calibration:
+    """With what an operator costs beside its call: small steps, less the sum of their operators."""
+    beside: dict[str, list[float]] = {"infer": [], "train": []}
+    for case in HOST_STEPS:
+        uses = _uses_of(case)
+        known = measure_more(known, _unmeasured(uses, known), STEP_LIMIT_S)
+        bare = replace(known.host, per_operator_s=0.0, train_per_operator_s=0.0)
+        predicted = _schedule_of(uses, replace(known, host=bare))
+        step_s = time_step(case, device)
+        calls = sum(use.repeats for use in uses)
+        if step_s is not None:
+            beside[case[2]].append(max(0.0, (step_s - predicted) / calls))
+    host = replace(
+        known.host,
+        per_operator_s=median(beside["infer"] or [0.0]),
+        train_per_operator_s=median(beside["train"] or [0.0]),
+    )
+    return replace(known, host=host)
+
+
+def measure_whole_steps(known: Calibration, device: torch.device, budget_s: float) -> Calibration:
+    """With the errors of predicted steps of a few networks."""
+    start_s, errors = perf_counter(), []
+    for case in WHOLE_STEPS:
+        if perf_counter() - start_s > budget_s:
+            break
+        predicted = _schedule_of(_uses_of(case), known)
+        step_s = time_step(case, device)
+        if step_s is not None:
+            errors.append(log(step_s / predicted))
+    return replace(known, step_errors=tuple(errors) or known.step_errors)
+
+
+def _uses_of(case: StepCase) -> list[Use]:
+    model, batch_size, mode, input_size, seq_len = case
+    spec = WorkloadSpec(
+        model=model, batch_size=batch_size, mode=mode, input_size=input_size, seq_len=seq_len
+    )
+    return points_of(count_workload(spec, CountSettings(mode=mode)))
+
+
+def _unmeasured(uses: Sequence[Use], known: Calibration) -> list[OperatorPoint]:
+    points = {use.point.key: use.point for use in uses}
+    return [point for key, point in points.items() if key not in known.times_s]
+
+
+def _schedule_of(uses: Sequence[Use], known: Calibration) -> float:
+    return schedule_uses(uses, known).time_s
+
+
+def time_step(case: StepCase, device: torch.device) -> float | None:
+    """Median seconds of a real step; None where its model cannot be built."""
+    model, batch_size, mode, input_size, seq_len = case
+    spec = WorkloadSpec(
+        model=model, batch_size=batch_size, mode=mode, input_size=input_size, seq_len=seq_len
+    )
+    settings = Settings(backend=device.type, device=device.index or 0)
+    stepper = build_stepper(resolve(spec), spec, settings)
+    clean, rough, begun_s = [], [], perf_counter()
+    for number in range(4 * STEP_SAMPLES):
+        preempted, start_s = count_preemptions(), perf_counter()
+        stepper.step(NoMarks())
+        stepper.backend.synchronize()
+        taken_s = perf_counter() - start_s
+        if number > 1:
+            (clean if count_preemptions() == preempted else rough).append(taken_s)
+        if len(clean) >= STEP_SAMPLES or perf_counter() - begun_s > STEP_LIMIT_S:
+            break
+    return median(clean) if clean else min(rough, default=None)

@@ -1,0 +1,243 @@
+"""What a machine was measured at: operator points with their samples, host costs and peaks.
+
+A calibration is a file beside the passport, `machines/NAME.calibration.json.gz`. It is written
+whole or not at all. Later measurements add to it; a newer point replaces an older one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from ridgeline.errors import RidgelineError
+from ridgeline.predict.curves import Curve, Limits, fit_curve
+from ridgeline.predict.operators import OperatorPoint, features_of
+from ridgeline.serialize import INLINE, Name, NotNegative, Positive, from_dict, to_dict
+from ridgeline.store import whole_file, writing
+
+# History of the format, newest first.
+# 1  2026-11-19  points, host costs, peaks, versions, errors of past predictions
+CALIBRATION_VERSION = 1
+SUFFIX = ".calibration.json.gz"
+LARGEST_FILE = 200 << 20  # uncompressed: more is no calibration
+FEW = 4  # points of a group, below which leaving one out says nothing
+FLOPS_PER_S, BYTES_PER_S = 1e12, 1e11  # of a device of which nothing is known
+
+
+def curve_name(point: OperatorPoint) -> str:
+    return f"{point.group}|{point.precision}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationPoint:
+    """An operator point as it was measured."""
+
+    point: OperatorPoint = field(metadata=INLINE)
+    samples_s: tuple[Positive, ...]
+    warm_s: float | None = None  # GPU: on the operands of the call before
+    clock_hz: float | None = None
+    measured_at: str = ""
+
+    @property
+    def time_s(self) -> float:
+        """Median time of one call."""
+        return median(self.samples_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCosts:
+    """What the host spends: on a CPU beside the operators, on a GPU to give them out."""
+
+    by_operator_s: Mapping[str, NotNegative] = field(default_factory=dict)  # GPU: until its launch
+    per_operator_s: NotNegative = 0.0  # modules and views, for each operator of an inference
+    train_per_operator_s: NotNegative = 0.0  # and autograd, for each operator of training
+    gap_s: NotNegative = 0.0  # between two kernels, where the host is ahead
+    graph_kernel_s: NotNegative = 0.0  # of one kernel in a CUDA graph
+
+    def beside_s(self, mode: str) -> float:
+        """What an operator costs beside its own call."""
+        return self.per_operator_s if mode == "infer" else self.train_per_operator_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """The limits of a device at one precision."""
+
+    precision: str
+    burst_flops_per_s: Positive
+    sustained_flops_per_s: Positive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastPrediction:
+    """A prediction and what was measured later, on this machine."""
+
+    run_id: str
+    model: str
+    predicted_s: Positive
+    measured_s: Positive
+    is_inside: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """All that predictions of one device need."""
+
+    machine: Name
+    device: str  # "cpu", "cuda:0"
+    device_name: str = ""
+    uuid: str | None = None
+    threads: int | None = None
+    instruction_set: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)  # of torch, driver, cuDNN
+    measured_at: str = ""
+    units: int = 1  # multiprocessors, or cores
+    memory_bytes: int | None = None
+    cache_bytes: int | None = None
+    floor_s: float = 1e-6  # of an operator that has next to nothing to do
+    dram_bytes_per_s: float | None = None
+    cache_bytes_per_s: float | None = None
+    peaks: tuple[Peak, ...] = ()
+    host: HostCosts = field(default_factory=HostCosts)
+    points: tuple[CalibrationPoint, ...] = ()
+    curves: Mapping[str, Any] = field(default_factory=dict)  # fits by "group|precision"
+    operator_errors: tuple[float, ...] = ()  # log(measured/estimated), each without its own point
+    step_errors: tuple[float, ...] = ()  # log(measured/predicted) of whole steps, at calibration
+    warm_share: float = 0.5  # of a call's gain from warm caches that a step sees
+    past: tuple[PastPrediction, ...] = ()
+    source: str = "measured"  # "imported", or "profile"
+
+    @cached_property
+    def times_s(self) -> Mapping[str, float]:
+        """Measured time by the key of a point."""
+        return {one.point.key: self.time_s(one) for one in self.points}
+
+    def time_s(self, one: CalibrationPoint) -> float:
+        """What a call takes within a step, where some of its operands are in a cache."""
+        if one.warm_s is None or one.warm_s >= one.time_s:
+            return one.time_s
+        return one.time_s + self.warm_share * (one.warm_s - one.time_s)
+
+    def peak(self, precision: str) -> Peak | None:
+        return next((one for one in self.peaks if one.precision == precision), None)
+
+    def limits(self, precision: str) -> Limits:
+        """What a curve of a precision starts from; of an unknown one, from the nearest known."""
+        known = self.peak(precision) or max(
+            self.peaks, key=lambda p: p.sustained_flops_per_s, default=None
+        )
+        return Limits(
+            flops_per_s=known.sustained_flops_per_s if known else FLOPS_PER_S,
+            dram_bytes_per_s=self.dram_bytes_per_s or BYTES_PER_S,
+            cache_bytes_per_s=self.cache_bytes_per_s,
+            cache_bytes=self.cache_bytes,
+            units=self.units,
+            floor_s=self.floor_s,
+        )
+
+    @cached_property
+    def groups(self) -> Mapping[str, tuple[CalibrationPoint, ...]]:
+        """The points of each curve, by the name that `curve_name` gives it."""
+        found: dict[str, list[CalibrationPoint]] = {}
+        for one in self.points:
+            found.setdefault(curve_name(one.point), []).append(one)
+        return {name: tuple(points) for name, points in found.items()}
+
+    def fit_curves(self) -> Calibration:
+        """With a fit for each group; the errors that show without a point are kept."""
+        curves, errors = {}, []
+        for name, points in self.groups.items():
+            curve = self._fit(points)
+            curves[name] = {k: v for k, v in curve.to_plain().items() if k != "points"}
+            errors += (-curve.leave_one_out()).tolist() if len(points) >= FEW else []
+        return replace(self, curves=curves, operator_errors=tuple(errors))
+
+    def _fit(self, points: Sequence[CalibrationPoint]) -> Curve:
+        features = [features_of(one.point) for one in points]
+        limits = self.limits(points[0].point.precision)
+        return fit_curve(features, [self.time_s(one) for one in points], limits)
+
+    def curve(self, name: str) -> Curve | None:
+        """The curve of a group; None where nothing of it was measured."""
+        points = self.groups.get(name, ())
+        if not points:
+            return None
+        if name not in self.curves:
+            return self._fit(points)
+        rows = []
+        for one in points:
+            f = features_of(one.point)
+            rows.append([f.flops, f.moved_bytes, f.dims, f.product, self.time_s(one)])
+        return Curve.from_plain({**self.curves[name], "points": rows})
+
+    def with_points(self, points: Iterable[CalibrationPoint]) -> Calibration:
+        """With more points; a newer one replaces that of the same key."""
+        merged = {one.point.key: one for one in (*self.points, *points)}
+        return replace(self, points=tuple(merged.values()))
+
+
+def write_calibration(calibration: Calibration, path: Path) -> Path:
+    """Write it whole or not at all."""
+    content = {"schema_version": CALIBRATION_VERSION, **to_dict(calibration)}
+    text = json.dumps(content, separators=(",", ":"))
+    with writing(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as file:
+            file.write(gzip.compress(text.encode(), mtime=0))
+    return path
+
+
+def read_calibration(path: Path) -> Calibration:
+    """The calibration in a file."""
+    hint = "calibrate again (`ridgeline machine calibrate`), or restore the file"
+    try:
+        with gzip.open(path) as file:
+            content: Any = json.loads(file.read(LARGEST_FILE))
+        version = content.get("schema_version", 0) if isinstance(content, dict) else 0
+        if version > CALIBRATION_VERSION:
+            raise RidgelineError(
+                f"{path} is a calibration of version {version}; this ridgeline reads "
+                f"{CALIBRATION_VERSION}",
+                hint="update ridgeline",
+            )
+        return from_dict(Calibration, content)
+    except FileNotFoundError:
+        raise RidgelineError(
+            f"there is no calibration {path}", hint="make one: ridgeline machine calibrate"
+        ) from None
+    except (OSError, EOFError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise RidgelineError(
+            f"{path} cannot be read as a calibration: {error}", hint=hint
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrations:
+    """The calibrations of a results folder, beside its passports."""
+
+    results: Path
+
+    @property
+    def folder(self) -> Path:
+        return self.results / "machines"
+
+    def path(self, name: str) -> Path:
+        return self.folder / f"{name}{SUFFIX}"
+
+    def names(self) -> list[str]:
+        return sorted(path.name.removesuffix(SUFFIX) for path in self.folder.glob(f"*{SUFFIX}"))
+
+    def write(self, calibration: Calibration) -> Path:
+        return write_calibration(calibration, self.path(calibration.machine))
+
+    def read(self, name: str) -> Calibration:
+        """By name, or by the path of a file from anywhere."""
+        if name.endswith(".gz"):
+            return read_calibration(Path(name))
+        return read_calibration(self.path(name))

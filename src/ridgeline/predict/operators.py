@@ -1,0 +1,302 @@
+"""Operator points: one call of one operator, by shapes and settings, that can be replayed.
+
+`count` records every call of a step. A point is such a call without its place in the model: equal
+points cost the same time on the same machine. An optimizer's step is one point for all tensors,
+as it runs; `count` has a row for each tensor.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.predict.curves import Features
+
+if TYPE_CHECKING:
+    from ridgeline.count.cost_records import OpCost
+    from ridgeline.count.result import CountResult
+
+OPTIMIZER = "optimizer"
+TENSORS = ("fp64", "fp32", "fp16", "bf16", "complex64", "complex128")
+KEY_CHARACTERS = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorPoint:
+    """One call: the operator, its arguments as JSON, and the least work of it."""
+
+    op: str  # "aten::convolution"; "optimizer::adamw"
+    overload: str = ""
+    arguments: str  # [[positional], {named}]; a tensor is {"fp32": [sizes], "strides": […]}
+    precision: str  # it computes in: "fp32", "tf32", "bf16"
+    group: str  # points of one group share a curve: "conv 3x3", "mm nt", "gelu"
+    kind: str  # the formula of its count: "conv", "matmul", "pointwise"
+    flops: float
+    moved_bytes: float
+    output: tuple[int, ...] = ()  # sizes of the first result
+
+    @cached_property
+    def key(self) -> str:
+        """Equal for calls that do the same."""
+        text = "\n".join((self.op, self.overload, self.arguments, self.precision))
+        return sha256(text.encode()).hexdigest()[:KEY_CHARACTERS]
+
+    @cached_property
+    def parsed(self) -> tuple[list[Any], dict[str, Any]]:
+        """Positional and named arguments in JSON's types."""
+        positional, named = json.loads(self.arguments)
+        return positional, named
+
+    @cached_property
+    def tensors(self) -> list[tuple[int, ...]]:
+        """Sizes of the tensors among the arguments, in order."""
+        positional, named = self.parsed
+        return [tuple(sizes) for _, sizes, _ in find_tensors([positional, list(named.values())])]
+
+    @property
+    def curve(self) -> tuple[str, str]:
+        """Points of one curve: the group and the precision."""
+        return self.group, self.precision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """Where a model calls a point, and how the work divides over phases."""
+
+    point: OperatorPoint
+    path: str
+    shares: Mapping[str, float]  # by phase; they add up to 1
+    repeats: int = 1
+
+
+def points_of(count: CountResult) -> list[Use]:
+    """The calls of a counted step in their order; the optimizer's step is one, at the end."""
+    calls: dict[int, list[OpCost]] = {}
+    for op in count.op_costs:
+        if op.phase != OPTIMIZER:
+            calls.setdefault(id(op.call), []).append(op)
+    uses = [_use_of(parts) for parts in calls.values()]
+    stepped = [op for op in count.op_costs if op.phase == OPTIMIZER]
+    return [*uses, optimizer_use(count, stepped)] if stepped else uses
+
+
+def _use_of(parts: Sequence[OpCost]) -> Use:
+    flops = sum(one.cost.flops for one in parts) or len(parts)
+    shares = {one.phase: (one.cost.flops or 1) / flops for one in parts}
+    first = parts[0]
+    return Use(point=point_of(parts), path=first.path, shares=shares, repeats=first.repeats)
+
+
+def point_of(parts: Sequence[OpCost]) -> OperatorPoint:
+    """The point of one call, whose cost may be in several phases."""
+    call: Any = parts[0].call
+    signature = call.signature
+    arguments = [
+        [encode(value) for value in call.args],
+        {name: encode(value) for name, value in call.kwargs.items() if name not in PLACES},
+    ]
+    outputs = call.outputs
+    return OperatorPoint(
+        op=signature.name,
+        overload=signature.overload,
+        arguments=json.dumps(arguments, separators=(",", ":"), sort_keys=True),
+        precision=parts[0].dtype,
+        group=group_of(signature.name, arguments),
+        kind=parts[0].kind,
+        flops=float(sum(one.cost.flops + one.cost.transcendentals for one in parts)),
+        moved_bytes=float(sum(one.cost.moved_bytes for one in parts)),
+        output=tuple(outputs[0].shape) if outputs else (),
+    )
+
+
+PLACES = ("device", "layout", "pin_memory", "generator")  # where results are, not what they are
+
+
+def optimizer_use(count: CountResult, ops: Iterable[OpCost]) -> Use:
+    """All rows of an optimizer as one point: so many tensors with so many elements."""
+    costs = [op.cost for op in ops]
+    sizes = sorted((held for held, _ in count.module_params.values() if held), reverse=True)
+    point = optimizer_point(
+        count.optimizer or "sgd",
+        tensors=_count_parameters(count) or len(sizes),
+        elements=count.params,
+        flops=sum(c.flops + c.transcendentals for c in costs),
+        moved_bytes=sum(c.moved_bytes for c in costs),
+    )
+    return Use(point=point, path="", shares={OPTIMIZER: 1.0})
+
+
+def _count_parameters(count: CountResult) -> int:
+    """Tensors that the optimizer writes: those of its most frequent operator."""
+    calls: dict[str, int] = {}
+    for op in count.op_costs:
+        if op.phase == OPTIMIZER:
+            calls[op.op] = calls.get(op.op, 0) + 1
+    return min((n for n in calls.values() if n > 1), default=max(calls.values(), default=0))
+
+
+def optimizer_point(
+    name: str, *, tensors: int, elements: int, flops: float, moved_bytes: float
+) -> OperatorPoint:
+    """A step of an optimizer over tensors that have so many elements together."""
+    return OperatorPoint(
+        op=f"{OPTIMIZER}::{name}",
+        arguments=json.dumps([[tensors, elements], {}], separators=(",", ":")),
+        precision="fp32",
+        group=f"{OPTIMIZER} {name}",
+        kind=OPTIMIZER,
+        flops=float(flops),
+        moved_bytes=float(moved_bytes),
+        output=(elements,),
+    )
+
+
+# ---------------------------------------------------------------- arguments as JSON
+
+
+def encode(value: Any) -> Any:
+    """An argument of a call in JSON's types; a tensor without values."""
+    from ridgeline.count.call import TensorMeta, dtype_name
+
+    if isinstance(value, TensorMeta):
+        strides = list(value.view[1:])
+        sizes = {dtype_name(value.dtype): list(value.shape)}
+        is_plain = not value.view or strides == contiguous_strides(value.shape)
+        return sizes if is_plain else {**sizes, "strides": strides}
+    if isinstance(value, list | tuple):
+        return [encode(item) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value if value == value and abs(_number(value)) < 1e300 else {"number": str(value)}
+    return {"torch": str(value).removeprefix("torch.")}  # a dtype or a memory format
+
+
+def _number(value: Any) -> float:
+    return value if isinstance(value, int | float) else 0.0
+
+
+def contiguous_strides(sizes: Sequence[int]) -> list[int]:
+    return [prod(sizes[n + 1 :]) for n in range(len(sizes))]
+
+
+def find_tensors(value: Any) -> Iterator[tuple[str, list[int], list[int] | None]]:
+    """Type, sizes and strides of each tensor in encoded arguments; no strides if contiguous."""
+    if isinstance(value, list):
+        for item in value:
+            yield from find_tensors(item)
+    elif is_tensor(value):
+        name = next(name for name in value if name != "strides")
+        yield name, value[name], value.get("strides")
+
+
+def is_tensor(value: Any) -> bool:
+    return isinstance(value, dict) and "torch" not in value and "number" not in value
+
+
+# ---------------------------------------------------------------- groups
+
+
+def group_of(op: str, arguments: Sequence[Any]) -> str:
+    """The name of the curve of a call: operator, pass, and what changes its algorithm."""
+    name = op.partition("::")[2].rstrip("_") if op.startswith("aten::") else op
+    positional = arguments[0]
+    tensors = list(find_tensors(positional))
+    if name in ("convolution", "convolution_backward"):
+        return _conv_group(name, positional, tensors)
+    if name in ("mm", "addmm", "bmm", "baddbmm"):
+        return f"{name.removeprefix('add').removeprefix('badd')} {_layouts(tensors[-2:])}"
+    if name == "native_batch_norm":
+        return f"batch_norm {'train' if positional[5] else 'infer'}"
+    in_place = op.endswith("_") and name not in ("copy", "fill", "zero")
+    return f"{name} in place" if in_place else name
+
+
+def _conv_group(name: str, positional: Sequence[Any], tensors: Sequence[Any]) -> str:
+    start = 1 if name.endswith("backward") else 0
+    (_, x, _), (_, w, _) = tensors[start : start + 2]
+    groups = next((v for v in reversed(positional) if _is_int(v)), 1)
+    transposed = next((v for v in positional if isinstance(v, bool)), False)
+    kernel = "x".join(map(str, w[2:])) if max(w[2:], default=1) <= 3 else "large"
+    kind = "depthwise" if groups == x[1] > 1 else "grouped" if groups > 1 else kernel
+    words = ["conv", *(["transposed"] if transposed else []), kind]
+    if len(w) != 4:
+        words.append(f"{len(w) - 2}d")
+    if start:
+        mask = positional[-1]
+        words.append("gradients" if mask[0] else "weight-grad")
+    return " ".join(words)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _layouts(tensors: Sequence[tuple[str, list[int], list[int] | None]]) -> str:
+    """n or t for each matrix: t if its columns are contiguous."""
+    letters = ""
+    for _, sizes, strides in tensors:
+        is_transposed = strides is not None and strides[-1] != 1 and strides[-2] == 1
+        letters += "t" if is_transposed and sizes[-2] > 1 else "n"
+    return letters
+
+
+# ---------------------------------------------------------------- features
+
+
+def features_of(point: OperatorPoint) -> Features:
+    """What a curve may look at."""
+    product = product_of(point)
+    if point.kind == OPTIMIZER:
+        tensors, elements = point.parsed[0]
+        dims: tuple[float, ...] = (max(tensors, 1), max(elements, 1))
+    elif product is not None:
+        dims = (*product, *_spatial(point))
+    else:
+        inner = point.output[-1] if point.output else 1
+        dims = (max(point.moved_bytes, 1.0), max(point.flops, 1.0), float(max(inner, 1)))
+    return Features(
+        flops=point.flops, moved_bytes=point.moved_bytes, dims=tuple(map(float, dims)),
+        product=product,
+    )  # fmt: skip
+
+
+def product_of(point: OperatorPoint) -> tuple[int, int, int, int] | None:
+    """Batch, m, n and k of a matrix product, or of a convolution as one."""
+    sizes = [s for s in point.tensors if len(s) > 1]
+    if point.kind == "conv" and "deform" not in point.op and len(sizes) >= 2:
+        return _conv_product(point, sizes)
+    if point.kind == "matmul" and len(sizes) >= 2:
+        a, b = sizes[-2:]
+        if len(a) == len(b) and len(a) in (2, 3):
+            return prod(a[:-2]), a[-2], b[-1], a[-1]
+    if point.kind == "attention" and len(sizes) >= 3:
+        q, k = sizes[1:3] if "backward" in point.op else sizes[:2]
+        return prod(q[:-2]), q[-2], k[-2], q[-1]
+    return None
+
+
+def _conv_product(
+    point: OperatorPoint, sizes: Sequence[tuple[int, ...]]
+) -> tuple[int, int, int, int]:
+    is_backward = point.op.endswith("backward")
+    first = sizes[0]
+    x, w = sizes[1:3] if is_backward else sizes[:2]
+    out = first if is_backward else point.output
+    groups = max(1, x[1] // max(w[1], 1))
+    m, n, k = out[0] * prod(out[2:]), max(1, w[0] // groups), prod(w[1:])
+    return groups, max(m, 1), n, max(k, 1)
+
+
+def _spatial(point: OperatorPoint) -> tuple[float, ...]:
+    """Of a convolution also what a matrix product does not show: its kernel and its stride."""
+    if point.kind != "conv":
+        return ()
+    sizes = [s for s in point.tensors if len(s) > 1]
+    is_backward = point.op.endswith("backward")
+    x, w = sizes[1:3] if is_backward else sizes[:2]
+    out = sizes[0] if is_backward else point.output
+    return float(prod(w[2:]) or 1), max(1.0, prod(x[2:]) / max(prod(out[2:]), 1))

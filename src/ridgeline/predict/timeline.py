@@ -1,0 +1,61 @@
+"""When the operators of a step run: the host gives them out, the device runs them in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ridgeline.predict.calibration import HostCosts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One operator of a step."""
+
+    op: str
+    device_s: float
+    repeats: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A step as it runs."""
+
+    time_s: float
+    kernel_s: float  # of all operators
+    host_s: float  # until the last one is given out
+
+
+def schedule_cpu(operations: Sequence[Operation], beside_s: float) -> Schedule:
+    """One after the other; between them the host finds the next."""
+    calls = sum(one.repeats for one in operations)
+    kernel_s = sum(one.device_s * one.repeats for one in operations)
+    host_s = calls * beside_s
+    return Schedule(time_s=kernel_s + host_s, kernel_s=kernel_s, host_s=host_s)
+
+
+def schedule_gpu(operations: Sequence[Operation], host: HostCosts, beside_s: float) -> Schedule:
+    """The host runs ahead until the device is behind; the step ends when both are done."""
+    usual_s = _usual(host)
+    host_s = device_end_s = kernel_s = 0.0
+    for one in operations:
+        for _ in range(one.repeats):
+            host_s += host.by_operator_s.get(one.op, usual_s) + beside_s
+            device_end_s = max(device_end_s + host.gap_s, host_s) + one.device_s
+            kernel_s += one.device_s
+    return Schedule(time_s=max(host_s, device_end_s), kernel_s=kernel_s, host_s=host_s)
+
+
+def schedule_graph(operations: Sequence[Operation], host: HostCosts) -> Schedule:
+    """A CUDA graph: the host gives out all kernels at once."""
+    kernel_s = sum(one.device_s * one.repeats for one in operations)
+    calls = sum(one.repeats for one in operations)
+    return Schedule(
+        time_s=kernel_s + calls * host.graph_kernel_s, kernel_s=kernel_s, host_s=host.graph_kernel_s
+    )
+
+
+def _usual(host: HostCosts) -> float:
+    """The host time of an operator that was not measured: the median of the others."""
+    known = sorted(host.by_operator_s.values())
+    return known[len(known) // 2] if known else 0.0
