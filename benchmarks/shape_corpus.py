@@ -21,7 +21,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from ridgeline.count.settings import Settings
+from ridgeline.count.records import Settings
 
 from ridgeline.count.counting import count_workload
 from ridgeline.errors import RidgelineError

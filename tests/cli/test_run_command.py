@@ -48,7 +48,7 @@ def test_the_line_agrees_with_the_run(folder: Path, capsys: Printed) -> None:
     assert float(line["rate"]) == pytest.approx(2 / run.result.step_time_s.median, rel=1e-3)
     assert len(run.result.step_time_s.samples) == 5
     assert " samples/s " in streams.out
-    assert streams.err.endswith("runs are in results/runs, 2 views in results\n")
+    assert streams.err.endswith("runs are in results/runs, 3 views in results\n")
 
 
 def test_models_precisions_and_batches_in_one_call(folder: Path, capsys: Printed) -> None:

@@ -241,8 +241,8 @@ def test_a_file_per_model_and_layers_where_they_were_timed(results: ResultsFolde
         "timm-vit-tiny_overall.csv",
     ]  # fmt: skip
     assert pd.read_csv(written[0])["batch_size"].tolist() == [32, 64, 32]
-    assert pd.read_csv(written[1])["batch_size"].tolist() == [32, 64]
-    text = written[2].read_text().splitlines()
+    assert pd.read_csv(written[2])["batch_size"].tolist() == [32, 64]
+    text = written[3].read_text().splitlines()
     assert text[0].split(",")[: len(LAYERS)] == LAYERS
     assert text[1].startswith("resnet50,default,224x224,conv,3,64,7x7,2x2,3x3,2.0,0.1,75.0,")
     assert len(text) == 4

@@ -116,6 +116,10 @@ def attach_capture(results: ResultsFolder, capture: Capture, run: MeasuredRun, s
     """Store a capture of the step of a run as its profile; it may hold several such steps."""
     kernels = average_kernels(capture.kernels, steps)
     known_s = kernels["time_s"].dropna()
+    ours, theirs = run.result.device_name, capture.device
+    other = (
+        [f"it was captured on {theirs}, the run is of {ours}"] if theirs not in (None, ours) else []
+    )
     summary = ProfileSummary(
         status="ok",
         provenance=IMPORTED,
@@ -130,7 +134,7 @@ def attach_capture(results: ResultsFolder, capture: Capture, run: MeasuredRun, s
         step_time_s=run.result.step_time_s.median,
         launches=float(kernels["launches"].sum()),
         totals=sums(kernels),
-        warnings=(f"its kernels are from {name_files(capture)}", *capture.warnings),
+        warnings=(f"its kernels are from {name_files(capture)}", *other, *capture.warnings),
     )
     request = ProfileRequest(**{**vars(run.request), "command": "profile", "of_run": run.run_id})
     label = run_label("profile", run.request.model, run.request.batch_size)

@@ -493,7 +493,7 @@ def for_people(name: str, table: pd.DataFrame) -> pd.DataFrame:
     if name == "kernels" and len(table):
         return table.groupby("run_id", sort=False).head(LONGEST)
     if name == "trainings" and len(table):
-        last = table.groupby("run_id", sort=False).tail(1)
+        last = table.groupby("training", sort=False).tail(1)
         return last.assign(lr=last["peak_lr"])
     if name == "findings" and len(table):
         return table[table["rank"].notna()].sort_values("rank")
