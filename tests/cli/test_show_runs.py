@@ -13,6 +13,7 @@ from tests.measure.measured import energy_window, measured, timing_of
 from torch import nn
 
 from ridgeline.cli import show_runs
+from ridgeline.cli.messages import name_run
 from ridgeline.cli.options import Output
 from ridgeline.measure.energy import summarise_windows
 from ridgeline.measure.layers import LayerTimes, Seen
@@ -93,7 +94,7 @@ def test_a_run_has_the_precision_that_was_used(results: ResultsFolder) -> None:
     made = stored(results, measured(timing=SPLIT))
     asked = replace(made, request=replace(made.request, precision="amp"))
 
-    assert show_runs.name_run(asked) == "net.py:make, batch 2, fp32"
+    assert name_run(asked) == "net.py:make, batch 2, fp32"
 
 
 def test_the_split_is_of_means(results: ResultsFolder, capsys: Printed) -> None:
