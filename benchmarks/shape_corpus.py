@@ -21,9 +21,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from ridgeline.count.records import Settings
-
 from ridgeline.count.counting import count_workload
+from ridgeline.count.records import Settings
 from ridgeline.errors import RidgelineError
 from ridgeline.predict.operators import OPTIMIZER, OperatorPoint, points_of
 from ridgeline.records import WorkloadSpec
