@@ -17,6 +17,7 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -28,9 +29,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.report import Table, replace_part
-from ridgeline.predict.calibration import Calibration, CalibrationPoint, Peak, curve_name
-from ridgeline.predict.operators import OperatorPoint, features_of, group_of
+from ridgeline.count.counting import Settings, count_workload
+from ridgeline.errors import RidgelineError
+from ridgeline.predict.calibration import Calibration, CalibrationPoint, Peak
+from ridgeline.predict.operators import OperatorPoint, features_of, group_of, points_of
 from ridgeline.predict.predict import estimate_points
+from ridgeline.records import WorkloadSpec
 
 Array = NDArray[np.float64]
 DATA = Path("../shared/data/predict")
@@ -522,8 +526,179 @@ def choose_steps(steps: Sequence[Step]) -> dict[str, list[Step]]:
 # ---------------------------------------------------------------- timm's networks
 
 
+TIMM_FOLDS, TIMM_COUNTED = 5, 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimmFile:
+    """One of timm's tables, and the datasheet of its device."""
+
+    title: str
+    name: str
+    mode: str
+    precision: str
+    device: Device
+    pointwise_flops_per_s: float
+
+
+TIMM_FILES = (
+    TimmFile(
+        title="RTX 4090, amp, infer",
+        name="benchmark-infer-amp-nchw-pt240-cu124-rtx4090.csv", mode="infer", precision="amp",
+        device=Device(name="RTX 4090", flops_per_s=165e12, bytes_per_s=1.008e12,
+                      cache_bytes=72 << 20, units=128),
+        pointwise_flops_per_s=82e12,
+    ),
+    TimmFile(
+        title="RTX 3090, amp, train",
+        name="benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv", mode="train", precision="amp",
+        device=Device(name="RTX 3090", flops_per_s=71e12, bytes_per_s=0.936e12,
+                      cache_bytes=6 << 20, units=82),
+        pointwise_flops_per_s=36e12,
+    ),
+    TimmFile(
+        title="i7-12700H, fp32, batch 1, infer, compiled",
+        name="benchmark-infer-fp32-nchw-pt240-cpu-i7_12700h-dynamo.csv", mode="infer",
+        precision="fp32",
+        device=Device(name="i7-12700H", flops_per_s=1.2e12, bytes_per_s=76.8e9,
+                      cache_bytes=24 << 20, units=14),
+        pointwise_flops_per_s=1.2e12,
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """A row of timm's tables; work of one image."""
+
+    name: str
+    size: int
+    batch: int
+    image_s: float
+    macs: float
+    activations: float
+    params: float
+
+    @property
+    def family(self) -> str:
+        name = self.name
+        for prefix in ("tf_", "legacy_", "swsl_", "ssl_", "gluon_", "test_"):
+            name = name.removeprefix(prefix)
+        return name.split("_")[0].rstrip("0123456789")
+
+
+def read_networks(data: Path, file: TimmFile) -> list[Network]:
+    """The networks of a table; the work of one comes from a table of inference."""
+    work = {r["model"]: r for r in read_rows(data / "timm" / TIMM_FILES[0].name)}
+    found = []
+    for row in read_rows(data / "timm" / file.name):
+        name, known = row["model"], work.get(row["model"])
+        if known is None or not float(row[f"{file.mode}_samples_per_sec"] or 0):
+            continue
+        size = int(row[f"{file.mode}_img_size"])
+        area = (size / int(known["infer_img_size"])) ** 2
+        found.append(Network(
+            name=name, size=size, batch=int(row[f"{file.mode}_batch_size"]),
+            image_s=1 / float(row[f"{file.mode}_samples_per_sec"]),
+            macs=float(known["infer_gmacs"]) * area, params=float(known["param_count"]),
+            activations=float(known["infer_macts"]) * area,
+        ))  # fmt: skip
+    return [one for one in found if one.macs > 0]
+
+
 def test_timm(data: Path) -> Iterator[Table]:
-    yield from ()
+    rows = []
+    for file in TIMM_FILES:
+        networks = read_networks(data, file)
+        folds = fold_by_family(networks)
+        counted = count_some(networks, file)
+        flops = predict_in_folds(networks, folds, partial(fit_linear, names=("macs",)))
+        linear = predict_in_folds(
+            networks, folds, partial(fit_linear, names=("macs", "activations", "params"))
+        )
+        times_s = np.array([one.image_s for one in networks])
+        some = np.array(sorted(counted))
+        sheet = np.array([counted[i] for i in some])
+        factor = float(np.median(times_s[some] / sheet))
+        scaled = np.array([
+            counted[i] * np.median([times_s[j] / counted[j] for j in some if folds[j] != folds[i]])
+            for i in some
+        ])  # fmt: skip
+        rows.append([
+            file.title, len(networks), show(np.abs(flops / times_s - 1)),
+            show(np.abs(linear / times_s - 1)), len(some),
+            *(show(np.abs(one / times_s[some] - 1))
+              for one in (flops[some], linear[some], sheet, scaled)),
+            f"{factor:.2f}",
+        ])  # fmt: skip
+    yield Table(
+        title="Whole vision networks (timm): mean / median error, %",
+        columns=["table", "n", "FLOPs-only", "linear", "counted", "FLOPs-only of these",
+                 "linear of these", "ridgeline, datasheet", "with one factor", "the factor"],
+        rows=rows,
+    )  # fmt: skip
+
+
+def fold_by_family(networks: Sequence[Network]) -> list[int]:
+    families = sorted({one.family for one in networks})
+    order = np.random.default_rng(0).permutation(len(families))
+    fold = {family: int(place) % TIMM_FOLDS for family, place in zip(families, order, strict=True)}
+    return [fold[one.family] for one in networks]
+
+
+def predict_in_folds(
+    networks: Sequence[Network], folds: Sequence[int], fit: Callable[[list[Network]], Any]
+) -> Array:
+    """Each network by a fit to the networks of other families."""
+    models = [
+        fit([n for n, of in zip(networks, folds, strict=True) if of != fold])
+        for fold in range(TIMM_FOLDS)
+    ]
+    return np.array([models[fold](one) for one, fold in zip(networks, folds, strict=True)])
+
+
+def fit_linear(networks: list[Network], names: Sequence[str]) -> Callable[[Network], float]:
+    """Rates of work that fit the relative error best; none is negative."""
+    times_s = np.array([one.image_s for one in networks])
+    left = list(names)
+    while True:
+        work = np.array([[getattr(one, name) for name in left] for one in networks])
+        rates = np.linalg.lstsq(work / times_s[:, None], np.ones(len(networks)), rcond=None)[0]
+        if rates.min() >= 0:
+            break
+        left.pop(int(rates.argmin()))
+    of = dict(zip(left, rates.tolist(), strict=True))
+    return lambda one: sum(rate * getattr(one, name) for name, rate in of.items())
+
+
+def count_some(networks: Sequence[Network], file: TimmFile) -> dict[int, float]:
+    """Seconds for one image of some of the networks, by their operators and a datasheet."""
+    from timm import list_models
+
+    known, found = set(list_models()), {}
+    chosen = [i for i, one in enumerate(networks) if one.name in known]
+    for i in chosen[:: max(1, len(chosen) // TIMM_COUNTED)]:
+        with suppress(RidgelineError):
+            found[i] = datasheet_s(networks[i], file) / networks[i].batch
+    return found
+
+
+def datasheet_s(network: Network, file: TimmFile) -> float:
+    """Seconds of a step, from the datasheet alone."""
+    spec = WorkloadSpec(
+        model=f"timm:{network.name}", batch_size=network.batch, mode=file.mode,
+        input_size=(network.size,),
+    )  # fmt: skip
+    count = count_workload(spec, Settings(mode=file.mode, precision=file.precision))
+    known = file.device.calibrate([], [])
+    rates = {"fp16": file.device.flops_per_s, "fp32": file.pointwise_flops_per_s}
+    known = replace(known, peaks=tuple(
+        Peak(precision=name, burst_flops_per_s=rate, sustained_flops_per_s=rate)
+        for name, rate in rates.items()
+    ))  # fmt: skip
+    uses = points_of(count)
+    found = estimate_points({use.point.key: use.point for use in uses}.values(), known)
+    return sum(found[use.point.key].time_s * use.repeats for use in uses)
 
 
 # ---------------------------------------------------------------- the page
