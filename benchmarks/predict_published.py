@@ -504,9 +504,7 @@ def test_transformers(data: Path) -> Iterator[Table]:
 def roofline_s(step: Step, device: Device) -> float:
     flops, moved = work_of([point for point, _ in step.uses])
     times = np.array([times for _, times in step.uses])
-    return float(
-        (times * np.maximum(flops / device.flops_per_s, moved / device.bytes_per_s)).sum()
-    )
+    return float((times * np.maximum(flops / device.flops_per_s, moved / device.bytes_per_s)).sum())
 
 
 LEARNT = ("Tesla_V100-PCIE-32GB", "NVIDIA_A100-PCIE-40GB", "Tesla_P100-PCIE-16GB", "Tesla_P4",
@@ -705,8 +703,7 @@ def datasheet_s(network: Network, file: TimmFile) -> float:
 
 
 def read_rows(path: Path) -> Iterator[dict[str, str]]:
-    opened = gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
-    with opened as file:
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
         yield from csv.DictReader(file)
 
 
