@@ -244,19 +244,17 @@ def make_page(results: Sequence[Result], calibration: Calibration, out: Path) ->
     bound = {r.case.name: r.is_gpu_bound for r in results}
     table = [["kernel time", *summarise(kernels)]]
     for precision in PRECISIONS:
-        table.append([f"kernel time, {precision}",
-                      *summarise([r for r in kernels if f", {precision}, " in r.name])])  # fmt: skip
+        some = [r for r in kernels if f", {precision}, " in r.name]
+        table.append([f"kernel time, {precision}", *summarise(some)])
     again = [
         Row(name=r.name, measured_s=r.measured_s, predicted_s=refined[r.name]["kernel_s"], flops=0)
         for r in kernels
         if r.name in refined
     ]
     table.append([f"kernel time with --refine {REFINE_S:.0f}s", *summarise(again)])
-    table.append(
-        ["step time, the GPU is the bound", *summarise([r for r in steps if bound[r.name]])]
-    )
-    table.append(["step time, the host is the bound",
-                  *summarise([r for r in steps if not bound[r.name]])])  # fmt: skip
+    for words, is_gpu in (("the GPU", True), ("the host", False)):
+        some = [r for r in steps if bound[r.name] is is_gpu]
+        table.append([f"step time, {words} is the bound", *summarise(some)])
     table += [[f"step time: {words}", *cells] for words, *cells in baseline_rows(steps)]
     table += [[f"kernel time: {words}", *cells] for words, *cells in baseline_rows(kernels)]
     sizes = [(r.predicted_bytes, r.memory_bytes) for r in results if r.memory_bytes]
