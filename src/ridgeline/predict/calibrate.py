@@ -4,8 +4,9 @@ The choice takes turns between groups of operators: the next point is of the gro
 share of all work is largest, and in it the heaviest point far from those that were measured.
 
 On a CPU the points of a batch take turns, each once a round. So weights come from memory, as in a
-step, and activations, which are touched just before, from a cache if they fit. A sample during
-which the system took a core away is discarded. On a GPU a CUDA graph repeats a call over several
+step, and activations, which are touched just before, from a cache if they fit; calls without
+weights run twice, and the second one counts. A sample during which the system took a core away is
+discarded. On a GPU a CUDA graph repeats a call over several
 sets of operands, which together no cache holds, and over one.
 """
 
@@ -241,6 +242,7 @@ def measure_points(
         if not batch:
             continue
         on_progress(batch[0].group, min(1.0, (clock() - start_s) / budget_s))
+        batch.sort(key=lambda point: point.moved_bytes)  # neighbours leave alike caches
         with torch.no_grad():
             if device.type == "cuda":
                 _measure_on_gpu(batch, device, normal, measured)
@@ -330,8 +332,10 @@ def sample_in_turns(
         for key, replay in replays.items():
             if _has_enough(clean[key], rough[key]):
                 continue
+            if not replay.has_weights:
+                replay.run()  # its result is in memory that a step has just used
             for tensor in replay.activations:
-                tensor.data.mul_(1.0)  # as if the operator before had just written it
+                tensor.mul_(1.0)  # as if the operator before had just written it
             preempted = count_preemptions()
             start_s = clock()
             results.append(replay.run())
