@@ -194,7 +194,7 @@ def choose_order(
         left[name] -= weight
         order.append(point)
         if taken[name] < len(queues[name]):
-            heappush(heap, (-left[name] / taken[name] ** 0.5, name))
+            heappush(heap, (-left[name] / taken[name] ** 1.5, name))
     return order
 
 
