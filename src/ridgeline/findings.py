@@ -172,6 +172,11 @@ def describe_joules(
             f"{si(step['power_w'], 'W')} are more than the power cap of {si(cap_w, 'W')} allows:"
             " likely a wrong reading, measure it again"
         )
+    if step["energy_efficiency"] > OVER_CAP:
+        return (
+            "it takes fewer joules than its floor: likely a wrong reading, or coefficients that do"
+            " not fit"
+        )
     share = {name: step[f"{name}_share"] for name in ("constant", "bytes", "flops")}
     name = max(share, key=lambda one: share[one] if share[one] == share[one] else 0.0)
     if not share[name] >= MUCH:

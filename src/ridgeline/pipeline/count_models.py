@@ -149,7 +149,10 @@ def count_models(options: CountOptions, outcome: CountOutcome, on_progress: OnPr
         if len(errors) == len(set(users)):  # nobody has it
             outcome.errors.append(next(iter(errors.items())))
         else:
-            outcome.notes += [f"{error.problem}: it is left out there" for error in errors.values()]
+            outcome.notes += [
+                f"{'' if model in error.problem else f'{model}: '}{error.problem}: it is left out there"
+                for model, error in errors.items()
+            ]
 
 
 def _count_model(

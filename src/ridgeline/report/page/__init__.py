@@ -310,7 +310,7 @@ def _list_facts(machine: Machine) -> list[tuple[str, str]]:
     roofs, passport = machine.roofs, machine.passport
     clock = "" if roofs.clock_hz is None else si(roofs.clock_hz, "Hz")
     facts = [("note", machine.note), ("measured", roofs.measured_at), ("highest clock", clock)]
-    if passport is None:
+    if passport is None or not passport.ceilings:
         return facts
     described, provenance = passport.description, passport.provenance
     drivers = [gpu.driver for gpu in described.gpus if gpu.driver]
