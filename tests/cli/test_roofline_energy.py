@@ -76,7 +76,10 @@ def test_the_same_in_json_and_in_the_report(results: Path, capsys: Printed) -> N
     assert ridgeline("roofline", "--energy", "--no-figures", "--json", *at) == 0
     energies = json.loads(capsys.readouterr().out)["energies"]
     assert {row["grain"] for row in energies} == {"step", "phase", "layer"}
-    assert ridgeline("report", "--no-figures", *at) == 0
+    mine = results / "mine.yaml"
+    mine.write_text("- {claim: VGG-16 draws much., test: vgg16.energy_j_per_step > 50}\n")
+    assert ridgeline("report", "--no-figures", "--hypotheses", str(mine), *at) == 0
+    assert "A1 held: VGG-16 draws much.\n" in capsys.readouterr().out
     sentence = "a step takes 59.7 J, its energy floor is"
     assert sentence in (results / "report.md").read_text(encoding="utf-8")
     assert sentence in (results / "report.html").read_text(encoding="utf-8")
@@ -91,7 +94,7 @@ def test_without_joules_there_is_nothing_to_show(capsys: Printed) -> None:
 def test_joules_of_another_tool_under_coefficients_of_a_file(
     tmp_path: Path, capsys: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # given coefficients for a device that was not measured, and runs with the watts of another meter
+    # given coefficients of a device that was not measured, and runs with watts of another meter
     monkeypatch.chdir(tmp_path)
     Path("loads.csv").write_text(LOADS)
     rows = (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import typer
 from pytest import MonkeyPatch
-from tests.cli.analyzed_here import Printed
+from tests.cli.analyzed_here import Printed, command
 from tests.cli.small_runs import NET_MAKE, QUICK, folder, json_of, run_here
 
 from ridgeline.cli import main
@@ -62,6 +62,12 @@ def test_every_option_is_accepted(folder: Path, capsys: Printed) -> None:
 
 
 SYNTAX = "def make(:\n    pass\n"
+
+
+def test_the_models_that_there_are(capsys: Printed) -> None:
+    assert command("run", "--list-models", "resnet*_cifar") == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert names[:2] == ["resnet18_cifar", "resnet34_cifar"]
 
 
 def test_names_are_looked_at_before_anything_is_measured(folder: Path, capsys: Printed) -> None:

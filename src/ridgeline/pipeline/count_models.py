@@ -149,10 +149,9 @@ def count_models(options: CountOptions, outcome: CountOutcome, on_progress: OnPr
         if len(errors) == len(set(users)):  # nobody has it
             outcome.errors.append(next(iter(errors.items())))
         else:
-            outcome.notes += [
-                f"{'' if model in error.problem else f'{model}: '}{error.problem}: it is left out there"
-                for model, error in errors.items()
-            ]
+            for model, error in errors.items():
+                name = "" if model in error.problem else f"{model}: "
+                outcome.notes.append(f"{name}{error.problem}: it is left out there")
 
 
 def _count_model(
