@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from tests.report.hand_study import make_study, run_row
 from tests.stored import write_run
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -250,3 +251,14 @@ def test_a_run_of_one_thread_stands_under_the_ceilings_of_one_core(results: Resu
     notes = dict(zip(study.points["run_id"], study.notes_on(study.points), strict=True))
     assert [notes[run_id] for run_id in ids.values()] == ["", basis, ""]
     assert study.remarks == (f"xeon-1-thread: {basis}",)
+
+
+def test_the_largest_headrooms_are_those_of_the_most_time() -> None:
+    # given 3 ms of a step of 10 ms, and 20 ms of a step of 200 ms
+    rows = [
+        {"run_id": "a", "model": "small", "layer": "conv", "headroom_s": 0.003, "share": 0.3},
+        {"run_id": "b", "model": "large", "layer": "conv", "headroom_s": 0.020, "share": 0.1},
+    ]
+    runs = [run_row(run_id="a", model="small"), run_row(run_id="b", model="large")]
+    top = make_study(runs, findings=rows).top_findings()
+    assert top["headroom_s"].to_list() == [0.020, 0.003]
