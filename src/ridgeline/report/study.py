@@ -297,17 +297,18 @@ def _describe_energy(step: Mapping[str, Any]) -> str:
 
 def _describe_front(steps: pd.DataFrame, names: Mapping[str, str]) -> str:
     """Of the steps of one network: which takes the fewest joules, which the least time."""
-    frugal = steps.loc[steps["energy_j_per_sample"].idxmin()]
-    fast = steps.loc[steps["time_s_per_sample"].idxmin()]
+    rows = records(steps)
+    frugal = min(rows, key=lambda row: row["energy_j_per_sample"])
+    fast = min(rows, key=lambda row: row["time_s_per_sample"])
     texts = [
         f"{what}: {names[step['run_id']]} ({si(step['energy_j_per_sample'], 'J')} in"
         f" {si(step['time_s_per_sample'], 's')} a sample)"
         for what, step in (("fewest joules", frugal), ("least time", fast))
     ]
-    front = steps[steps["is_on_front"]]
+    front = [names[row["run_id"]] for row in rows if row["is_on_front"]]
     return (
         f"{frugal['model']} on {frugal['env']}: {'; '.join(texts)}; no step takes less of both"
-        f" than {len(front)} of {len(steps)}: {'; '.join(names[run] for run in front['run_id'])}"
+        f" than {len(front)} of {len(rows)}: {'; '.join(front)}"
     )
 
 
