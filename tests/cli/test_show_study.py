@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+
+from pytest import MonkeyPatch
 from tests.cli.analyzed_here import Printed
 from tests.report.hand_study import layer_row, make_study, run_row, step_row
 
@@ -30,11 +33,14 @@ def test_rows_say_in_what_runs_differ_and_which_were_disturbed(capsys: Printed) 
     assert out[-1].strip() == "* the machine was busy: other programs had the processor"
 
 
-def test_repeats_need_no_settings(capsys: Printed) -> None:
-    runs = [run_row(), run_row(run_id="b")]
+def test_repeats_need_no_settings_on_a_terminal(capsys: Printed, monkeypatch: MonkeyPatch) -> None:
+    study = make_study([run_row(), run_row(run_id="b")], [step_row(), step_row(run_id="b")])
 
-    print_steps(make_study(runs, [step_row(), step_row(run_id="b")]))
+    print_steps(study)  # into a pipe, where the columns are always the same
+    assert "settings" in capsys.readouterr().out
 
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    print_steps(study)
     out = capsys.readouterr().out
     assert "settings" not in out and "*" not in out
 

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from tests.report.hand_study import make_study, run_row
+from tests.report.hand_study import make_study, run_row, step_row
 from tests.stored import write_run
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -27,6 +27,7 @@ from ridgeline.report.stored import (
 )
 from ridgeline.report.study import read_study
 from ridgeline.report.summary import describe_case
+from ridgeline.roofline.floors import find_energies
 from ridgeline.store import ResultsFolder, Run
 
 DATA = Path(__file__).parent.parent / "data"
@@ -262,3 +263,19 @@ def test_the_largest_headrooms_are_those_of_the_most_time() -> None:
     runs = [run_row(run_id="a", model="small"), run_row(run_id="b", model="large")]
     top = make_study(runs, findings=rows).top_findings()
     assert top["headroom_s"].to_list() == [0.020, 0.003]
+
+
+def test_the_frugal_the_fast_and_the_front_are_named() -> None:
+    # given a network in three power modes, of which one is slower and takes more than another
+    modes = {"400": (0.02, 0.5), "300": (0.03, 0.3), "200": (0.04, 0.4)}
+    runs = [run_row(run_id=w, energy_j_per_step=j, environment=f"power_limit_w={w}")
+            for w, (_, j) in modes.items()]  # fmt: skip
+    study = make_study(runs, [step_row(run_id=w, time_s=t) for w, (t, _) in modes.items()])
+    study = replace(study, energies=find_energies(study.points, study.runs, {}))
+
+    assert study.energy_sentences == [
+        "net on toy: fewest joules: batch 8, fp32 training, power_limit_w=300 (37.5 mJ in 3.75 ms a"
+        " sample); least time: batch 8, fp32 training, power_limit_w=400 (62.5 mJ in 2.50 ms a"
+        " sample); no step takes less of both than 2 of 3: batch 8, fp32 training,"
+        " power_limit_w=400; batch 8, fp32 training, power_limit_w=300"
+    ]
