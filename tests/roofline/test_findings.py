@@ -173,7 +173,7 @@ def test_layers_that_do_not_add_up_are_told_with_caution(
                       kernel_time_s=kernel_time_s)  # fmt: skip
     found = find(layers({}), step, GPU).query("layer == 'conv'").iloc[0]
     assert ("with caution" in found["meaning"]) is is_doubted
-    assert saving(found.to_dict()) == saves
+    assert saving({str(key): value for key, value in found.items()}) == saves
 
 
 @pytest.mark.parametrize(
