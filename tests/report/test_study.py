@@ -171,8 +171,8 @@ def test_the_answer_in_a_sentence(results: ResultsFolder) -> None:
     floor_s = 11.8e12 / 416780367406910.8
     assert one.efficiency == pytest.approx(floor_s / step_s)
     assert describe_case(one) == (
-        "vgg16, batch 128, tf32 training, runs at 1.43 k samples/s on nvidia-h200 (89.8 ms a step)."
-        " The roofs would allow 4.52 k (28.3 ms): it reaches 31.5 %. What sets the floor is"
+        "vgg16, batch 128, tf32 training, runs at 1425 samples/s on nvidia-h200 (89.8 ms a step)."
+        " The roofs would allow 4521 (28.3 ms): it reaches 31.5 %. What sets the floor is"
         " arithmetic."
     )
 
