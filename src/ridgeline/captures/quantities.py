@@ -188,16 +188,9 @@ class TensorCounter:
 
     def overlaps(self, other: TensorCounter) -> bool:
         """Whether some work is in both."""
-        is_narrowed_apart = any(a and b and a != b for a, b in self._pair_parts(other))
+        pairs = (self.op, other.op), (self.dst, other.dst), (self.sparsity, other.sparsity)
+        is_narrowed_apart = any(a and b and a != b for a, b in pairs)
         return not self.operands.isdisjoint(other.operands) and not is_narrowed_apart
-
-    def contains(self, other: TensorCounter) -> bool:
-        """Whether all work of the other is in this one, too."""
-        is_wider = all(own in ("", part) for own, part in self._pair_parts(other))
-        return is_wider and other.operands <= self.operands
-
-    def _pair_parts(self, other: TensorCounter) -> tuple[tuple[str, str], ...]:
-        return (self.op, other.op), (self.dst, other.dst), (self.sparsity, other.sparsity)
 
 
 def parse_tensor_counter(name: str) -> TensorCounter | None:
@@ -216,31 +209,6 @@ def remove_overlaps(counters: Sequence[TensorCounter]) -> list[TensorCounter]:
         if not any(map(counter.overlaps, taken)):
             taken.append(counter)
     return [counter for counter in counters if counter in taken]
-
-
-def _note_halves(kind: str, added: Sequence[TensorCounter]) -> list[str]:
-    """Notes on a half (by sparsity) without the other."""
-    names = {counter.name for counter in added}
-    lacking = [
-        other
-        for counter in added
-        for half, other in (("off", "on"), ("on", "off"))
-        if counter.sparsity == half and counter.name.replace(f"_{half}.", f"_{other}.") not in names
-    ]
-    return [
-        f"tensor {kind} is a lower bound: the counter with sparsity {other} was not collected"
-        for other in lacking
-    ]
-
-
-def _note_partial(left_out: Iterable[TensorCounter], taken: Sequence[TensorCounter]) -> list[str]:
-    """Notes on counters that are not added, since part of their work is in one that is."""
-    return [
-        f"tensor {counter.type} {LOWER_BOUND}: {counter.name} overlaps in part with others and is"
-        " not added"
-        for counter in left_out
-        if not any(other.contains(counter) for other in taken)
-    ]
 
 
 # ---------------------------------------------------------------- quantities of every row
@@ -351,25 +319,21 @@ class _Deriver:
             if added and all(any(map(counter.overlaps, added)) for counter in absent):
                 parts = [amounts[counter] for counter in added]
                 self._add_up(f"flops_{kind}_matrix", parts, [1] * len(parts))
-                self.remarks += _note_halves(kind, added)
-        self.remarks += _note_partial([one for one in known if one not in taken], taken)
 
     def guess_tensor_flops(self) -> None:
         """From instructions, for kernels of chips that have no other counter."""
         names = sorted(filter(counts_tensor_instructions, self.names))
         if not names:
             return
-        is_old = () < self.version < _FIRST_WITH_TENSOR_COUNTERS
-        is_known = self.metrics[names[0]] < 0  # none so far
-        for column in filter(lambda name: name.endswith("_matrix"), self.columns):
-            is_known |= self.columns[column].notna()
+        products = [column for name, column in self.columns.items() if name.endswith("_matrix")]
+        is_known = sum((column.notna() for column in products), self.metrics[names[0]] < 0).gt(0)
         guessed = self._apply([_Formula(_PIPE_TENSOR)], "tensor fp16")
-        if is_old and guessed.values is not None and not is_known.all():
-            guess = guessed.values.mask(is_known) * _FLOPS_PER_TENSOR_INSTRUCTION
-            so_far = self.columns.get("flops_fp16_matrix", guess)
-            self._add("flops_fp16_matrix", guessed._replace(values=so_far.fillna(guess)))
+        is_old = () < self.version < _FIRST_WITH_TENSOR_COUNTERS
+        if is_old and not products and guessed.values is not None:
+            guess = guessed.values * _FLOPS_PER_TENSOR_INSTRUCTION
+            self._add("flops_fp16_matrix", guessed._replace(values=guess))
             self.remarks.append(_GUESS)
-            is_known |= guess.notna()
+            is_known = guess.notna()
         if bool((~is_known & (self.metrics[names] > 0).any(axis=1)).any()):
             self.remarks.append(_ONLY_INSTRUCTIONS)
 

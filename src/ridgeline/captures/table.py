@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, TextIO, cast
 
 from ridgeline.captures.ncu_messages import ReadingLog
-from ridgeline.captures.normalise import parse_unit
+from ridgeline.captures.normalise import TIME, unit_kind
 from ridgeline.errors import RidgelineError
 
 GZIP_MARK = b"\x1f\x8b"
@@ -116,6 +116,11 @@ class Header:
         return {key: column for key, column in columns.items() if column is not None}
 
     @property
+    def text_columns(self) -> frozenset[int]:
+        """All columns of texts."""
+        return frozenset((*self.find_texts().values(), *self.range_columns))
+
+    @property
     def range_columns(self) -> tuple[int, ...]:
         """The columns of NVTX ranges, a domain each."""
         return tuple(n for n, name in enumerate(self.names) if "_Range:" in name)
@@ -160,7 +165,8 @@ def _split_unit(cell: str) -> tuple[str, str]:
     time = _TIME.fullmatch(cell)
     if time is None:
         return cell, ""
-    return time["name"], time["unit"] if parse_unit(time["unit"] or "?") else "ns"
+    unit = time["unit"] or ""
+    return time["name"], unit if unit_kind(unit) == TIME else "ns"
 
 
 def _find_kind(names: Sequence[str], units: Sequence[str]) -> str | None:
