@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
@@ -156,12 +156,10 @@ class _KernelRows:
     texts: list[dict[str, str]] = field(default_factory=list)
     cells: dict[tuple[str, str], dict[int, str]] = field(default_factory=dict)  # title, unit; row
     has_rules: bool = False  # results of rules in place of metrics
-    rows: dict[Hashable, int] = field(default_factory=dict)
 
-    def add_kernel(self, key: Hashable, texts: Mapping[str, str]) -> int:
-        row = self.rows[key] = len(self.texts)
-        self.texts.append({**texts})
-        return row
+    def add_kernel(self, texts: dict[str, str]) -> int:
+        self.texts.append(texts)
+        return len(self.texts) - 1
 
     def add_metric(self, row: int, title: str, unit: str, text: str) -> None:
         """The first value of a metric counts: sections repeat some, with fewer digits."""
@@ -195,20 +193,19 @@ def read_long(table: Table) -> Counters:
         header.find, ("Metric Name", "Metric Unit", "Metric Value", "Rule Name")
     )
     identity = [texts.get(key) for key in ("host", "process_id", "id", "kernel")]
-    kernels = _KernelRows()
+    kernels, numbers = _KernelRows(), dict[tuple[str, ...], int]()
     for row in table.read_rows():
         key = tuple(strip_groups(read_cell(row, column)) for column in identity)
         if header.is_too_long(row) or not key[2].isdigit() or not key[3]:
             table.log.add_skipped(row)
             continue
-        number = kernels.rows.get(key)
-        if number is None:
+        if key not in numbers:
             cells = {text: read_cell(row, column) for text, column in texts.items()}
             ranges = " ".join(read_cell(row, column) for column in header.range_columns)
-            number = kernels.add_kernel(key, {**cells, "nvtx": ranges})
+            numbers[key] = kernels.add_kernel({**cells, "nvtx": ranges})
         metric = read_cell(row, name)
         if metric:
-            kernels.add_metric(number, metric, read_cell(row, unit), read_cell(row, value))
+            kernels.add_metric(numbers[key], metric, read_cell(row, unit), read_cell(row, value))
         kernels.has_rules |= not metric and bool(read_cell(row, rule))
     return kernels.to_counters(table.path, header.kind, table.log)
 
@@ -247,7 +244,7 @@ def read_text(path: Path, log: ReadingLog) -> Counters:
                 process, number = started[1], 0
             elif kernel:
                 texts = {**kernel.groupdict(""), "id": str(number), "process_id": process}
-                row, number = kernels.add_kernel(len(kernels.texts), texts), number + 1
+                row, number = kernels.add_kernel(texts), number + 1
             elif metric and not line.endswith("\n"):
                 log.is_cut = True  # its number may be half of one
             elif metric and row >= 0:
