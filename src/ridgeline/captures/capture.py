@@ -55,15 +55,11 @@ TEXTS = (
     "device",
 )  # fmt: skip
 FLOPS = {  # the names of `ridgeline import --json` and their columns
-    "fp64": "flops_fp64_vector",
-    "fp32": "flops_fp32_vector",
-    "fp16": "flops_fp16_vector",
-    "tensor_fp16": "flops_fp16_matrix",
-    "tensor_bf16": "flops_bf16_matrix",
-    "tensor_tf32": "flops_tf32_matrix",
-    "tensor_fp8": "flops_fp8_matrix",
-    "tensor_int8": "flops_int8_matrix",
-    "tensor_fp64": "flops_fp64_matrix",
+    **{kind: f"flops_{kind}_vector" for kind in ("fp64", "fp32", "fp16")},
+    **{
+        f"tensor_{kind}": f"flops_{kind}_matrix"
+        for kind in ("fp16", "bf16", "tf32", "fp8", "int8", "fp64")
+    },
 }
 BYTES = ("dram_bytes", "l2_bytes", "l1_bytes")
 PROGRAM = "ncu program"  # the kind of a program that was profiled here
