@@ -214,7 +214,6 @@ def make_counters(
 
 # ---------------------------------------------------------------- a device that a user names
 
-
 MOST_CLOSE = 5  # names in a message
 
 
@@ -223,11 +222,11 @@ def find_devices(name: str) -> list[Datasheet]:
     if sheet := datasheet_for(name):
         return [sheet]
     words = {sheet.name: _split_words(sheet.name) for sheet in list_datasheets()}
-    wanted = _split_words(name)
-    if devices := [one for one in list_datasheets() if wanted and wanted <= words[one.name]]:
+    parts = _split_words(name)
+    if devices := [one for one in list_datasheets() if parts and parts <= words[one.name]]:
         return devices
     near = set(get_close_matches(name.casefold(), sorted(set().union(*words.values())), n=1))
-    close = [one for one, parts in words.items() if near & parts][:MOST_CLOSE]
+    close = [title for title, words_of in words.items() if near & words_of][:MOST_CLOSE]
     raise RidgelineError(
         f"there is no datasheet of a device {name!r}",
         hint=f"close names: {', '.join(close)}" if close else "for example v100, a100 or h200",
