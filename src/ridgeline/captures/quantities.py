@@ -187,9 +187,16 @@ class TensorCounter:
 
     def overlaps(self, other: TensorCounter) -> bool:
         """Whether some work is in both."""
-        pairs = (self.op, other.op), (self.dst, other.dst), (self.sparsity, other.sparsity)
-        is_narrowed_apart = any(a and b and a != b for a, b in pairs)
+        is_narrowed_apart = any(a and b and a != b for a, b in self._pair_parts(other))
         return not self.operands.isdisjoint(other.operands) and not is_narrowed_apart
+
+    def contains(self, other: TensorCounter) -> bool:
+        """Whether all work of the other is in this one, too."""
+        is_wider = all(own in ("", part) for own, part in self._pair_parts(other))
+        return is_wider and other.operands <= self.operands
+
+    def _pair_parts(self, other: TensorCounter) -> tuple[tuple[str, str], ...]:
+        return (self.op, other.op), (self.dst, other.dst), (self.sparsity, other.sparsity)
 
 
 def parse_tensor_counter(name: str) -> TensorCounter | None:
@@ -208,6 +215,31 @@ def remove_overlaps(counters: Sequence[TensorCounter]) -> list[TensorCounter]:
         if not any(map(counter.overlaps, taken)):
             taken.append(counter)
     return [counter for counter in counters if counter in taken]
+
+
+def _note_halves(kind: str, added: Sequence[TensorCounter]) -> list[str]:
+    """Notes on a half (by sparsity) without the other."""
+    names = {counter.name for counter in added}
+    lacking = [
+        other
+        for counter in added
+        for half, other in (("off", "on"), ("on", "off"))
+        if counter.sparsity == half and counter.name.replace(f"_{half}.", f"_{other}.") not in names
+    ]
+    return [
+        f"tensor {kind} {LOWER_BOUND}: the counter with sparsity {other} was not collected"
+        for other in lacking
+    ]
+
+
+def _note_partial(known: Iterable[TensorCounter], taken: Sequence[TensorCounter]) -> list[str]:
+    """Notes on counters that are not added, since part of their work is in one that is."""
+    return [
+        f"tensor {counter.type} {LOWER_BOUND}: {counter.name} overlaps in part with others and is"
+        " not added"
+        for counter in known
+        if not any(other.contains(counter) for other in taken)
+    ]
 
 
 # ---------------------------------------------------------------- quantities of every row
@@ -315,6 +347,8 @@ class _Deriver:
             if added and all(any(map(counter.overlaps, added)) for counter in absent):
                 parts = [amounts[counter] for counter in added]
                 self._add_up(f"flops_{kind}_matrix", parts, [1] * len(parts))
+                self.remarks += _note_halves(kind, added)
+        self.remarks += _note_partial(known, taken)
 
     def guess_tensor_flops(self) -> None:
         """From instructions, for kernels of chips that have no other counter."""
