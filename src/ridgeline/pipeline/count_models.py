@@ -149,9 +149,9 @@ def count_models(options: CountOptions, outcome: CountOutcome, on_progress: OnPr
         if len(errors) == len(set(users)):  # nobody has it
             outcome.errors.append(next(iter(errors.items())))
         else:
-            for model, error in errors.items():
-                name = "" if model in error.problem else f"{model}: "
-                outcome.notes.append(f"{name}{error.problem}: it is left out there")
+            for name, missing in errors.items():
+                of_file = "" if name in missing.problem else f"{name}: "
+                outcome.notes.append(f"{of_file}{missing.problem}: it is left out there")
 
 
 def _count_model(
