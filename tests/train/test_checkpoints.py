@@ -103,14 +103,6 @@ def test_files_of_others_and_wrong_parts(saved: Path, content: Any, problem: str
     assert complaint(saved).startswith(f"{saved}{problem}")
 
 
-@pytest.mark.parametrize(
-    ("weight", "model"), [("stem.0.weight", "resnet18_cifar"), ("conv1.weight", "resnet18")]
-)
-def test_the_name_of_a_small_resnet_in_older_checkpoints(weight: str, model: str) -> None:
-    older = checkpoint(STATE) | {"model": {weight: torch.zeros(1)}}
-    assert checkpoints.saved_settings(older) == {"model": model, "lr": 0.1}
-
-
 def test_other_settings_are_listed() -> None:
     there = {"model": "resnet18", "lr": 0.1, "epochs": 5, "seed": 0}
     checkpoints.refuse_differences(Path("a.pt"), there, {"model": "resnet18", "seed": 0})

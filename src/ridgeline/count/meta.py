@@ -11,35 +11,9 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
 _LAZY: Any = (nn.parameter.UninitializedParameter, nn.parameter.UninitializedBuffer)
-
-
-class _CopyTensors(TorchFunctionMode):
-    """While a module is deep-copied, copy each tensor by `change` instead."""
-
-    def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self._change = change
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is not Tensor.__deepcopy__:
-            return func(*args, **(kwargs or {}))
-        tensor, memo = args
-        if id(tensor) not in memo:
-            memo[id(tensor)] = self.copy(tensor)
-        return memo[id(tensor)]
-
-    def copy(self, tensor: Tensor) -> Tensor:
-        if isinstance(tensor, _LAZY):  # no shape yet: the first run will give it one
-            device = self._change(torch.empty(0)).device
-            lazy: Tensor = type(tensor)(requires_grad=tensor.requires_grad, device=device)
-            return lazy
-        if isinstance(tensor, nn.Parameter):
-            return nn.Parameter(self._change(tensor.data), requires_grad=tensor.requires_grad)
-        return self._change(tensor.detach()).requires_grad_(tensor.requires_grad)
 
 
 Model = Callable[..., Any]  # a module, or a function of tensors, which is its own copy
@@ -56,15 +30,25 @@ def copy_to_cpu(model: Model) -> Model:
 
 
 def _copy(module: Model, change: Callable[[Tensor], Tensor]) -> Model:
-    """A deep copy with every tensor changed.
-
-    A parameter copies itself unseen by the mode, so those are handed over beforehand.
-    """
+    """A deep copy with every tensor changed: parameters, buffers, and those in attributes."""
     if not isinstance(module, nn.Module):
         return module
-    with torch.inference_mode(False), _CopyTensors(change) as copying:
-        memo: dict[int, Any] = {id(p): copying.copy(p) for p in module.parameters()}
-        return copy.deepcopy(module, memo)
+    inside = [value for part in module.modules() for value in vars(part).values()]
+    attributes = [value for value in inside if isinstance(value, Tensor)]
+    with torch.inference_mode(False):
+        tensors = [*module.parameters(), *module.buffers(), *attributes]
+        return copy.deepcopy(module, {id(tensor): _changed(tensor, change) for tensor in tensors})
+
+
+def _changed(tensor: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+    if isinstance(tensor, _LAZY):  # no shape yet: the first run will give it one
+        device = change(torch.empty(0)).device
+        lazy: Tensor = type(tensor)(requires_grad=tensor.requires_grad, device=device)
+        return lazy
+    changed = change(tensor.detach())
+    if isinstance(tensor, nn.Parameter):
+        return nn.Parameter(changed, requires_grad=tensor.requires_grad)
+    return changed.requires_grad_(tensor.requires_grad)
 
 
 def _without_data(tensor: Tensor) -> Tensor:

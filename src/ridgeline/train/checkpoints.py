@@ -28,7 +28,6 @@ import torch
 
 from ridgeline.errors import RidgelineError
 from ridgeline.store import whole_file, writing
-from ridgeline.workloads.cifar10 import SMALL_FORMS
 
 FORMAT = "ridgeline-train"
 VERSION = 1
@@ -127,14 +126,6 @@ def load(path: Path) -> dict[str, Any]:
     if wrong:
         raise _damaged(path, f"it lacks {', '.join(wrong)}")
     return content
-
-
-def saved_settings(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings in a checkpoint; older ones call our small ResNet as torchvision's is called."""
-    settings = dict(checkpoint["settings"])
-    is_small = "stem.0.weight" in checkpoint["model"]
-    name = str(settings.get("model"))
-    return {**settings, "model": SMALL_FORMS.get(name, name)} if is_small else settings
 
 
 def refuse_differences(path: Path, saved: Mapping[str, Any], requested: Mapping[str, Any]) -> None:
