@@ -84,6 +84,8 @@ def fit(variable: str, xs: Sequence[int], ys: Sequence[int]) -> Polynomial | Non
 
     Newton's form: each further point adds a multiple of (x − x0)·(x − x1)·…
     """
+    import numpy as np
+    from numpy.polynomial.polynomial import polyadd, polymul, polyval
 
     found, basis = np.array([Fraction(0)]), np.array([Fraction(1)])
     for x, y in zip(xs[:-1], ys[:-1], strict=True):

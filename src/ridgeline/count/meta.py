@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
+from ridgeline.count.call import aten_names
+
 _LAZY: Any = (nn.parameter.UninitializedParameter, nn.parameter.UninitializedBuffer)
 
 
@@ -118,12 +120,10 @@ def change_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 VALUE = "_ridgeline_value"
 LARGEST = 1 << 22  # elements; larger tensors are left without values
-CHOICES = frozenset(f"aten::{name}" for name in ("topk", "sort", "argmax", "argmin", "max", "min"))
-_RANDOM = frozenset(
-    f"aten::{name}"
-    for name in """rand randn randint rand_like randn_like normal_ uniform_ random_ exponential_
-    bernoulli bernoulli_ native_dropout empty empty_like empty_strided new_empty
-    new_empty_strided""".split()  # noqa: SIM905 - a list of names reads better as text
+CHOICES = aten_names("topk sort argmax argmin max min")
+_RANDOM = aten_names(
+    "rand randn randint rand_like randn_like normal_ uniform_ random_ exponential_ bernoulli"
+    " bernoulli_ native_dropout empty empty_like empty_strided new_empty new_empty_strided"
 )
 _make_tensor: Any = torch.tensor
 
@@ -148,11 +148,6 @@ class NoValueError(Exception):
     """A number was asked for that does not follow from the model's inputs alone."""
 
 
-def value_of(tensor: Tensor) -> Tensor | None:
-    """The known value of a tensor: itself if it is real."""
-    return getattr(tensor, VALUE, None) if tensor.is_meta else tensor
-
-
 def with_value(tensor: Tensor) -> Tensor:
     """A meta twin of a real tensor that remembers its value if it is small."""
     twin = tensor.detach().to("meta")
@@ -167,13 +162,6 @@ def map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
         return change(value)
     if isinstance(value, list | tuple):
         return type(value)(map_tensors(item, change) for item in value)
-    return value
-
-
-def _known(tensor: Tensor) -> Tensor:
-    value = value_of(tensor)
-    if value is None:
-        raise NoValueError
     return value
 
 
@@ -213,8 +201,8 @@ class Values:
         return map_tensors(args, self._usable), real_kwargs
 
     def _usable(self, tensor: Tensor) -> Tensor:
-        value = _known(tensor)
-        if value.untyped_storage().data_ptr() in self._stale:
+        value: Tensor | None = getattr(tensor, VALUE, None) if tensor.is_meta else tensor
+        if value is None or value.untyped_storage().data_ptr() in self._stale:
             raise NoValueError
         return value
 
@@ -250,6 +238,8 @@ class Values:
         self.assumed |= self._choices
         if name == "aten::_local_scalar_dense":
             return self._usable(args[0]).item()
+        if name == "aten::_to_copy":  # to a device
+            return func(self._usable(args[0]), **kwargs)
         if name in ("aten::index", "aten::index_put_", "aten::index_put", "aten::_index_put_impl_"):
             indices = [position for index in args[1] for position in self._positions(index)]
             return func(args[0], indices, *args[2:], **kwargs)

@@ -201,32 +201,24 @@ class Tracer(TorchDispatchMode):
     def _run_with_values(
         self, func: Any, operator: Operator, args: Any, kwargs: Any, error: Exception
     ) -> tuple[Any, Any]:
-        name = operator.signature.name
-        if name == "aten::_to_copy" and _leaves_meta(args, kwargs):
-            return self._evaluate(func, name, args, kwargs, error), args
+        assert self.values is not None
         mixed = _all_meta(args)
         if mixed is not args:
             self._note_twins(args, mixed)
             return self._run(func, operator, mixed, kwargs)
+        name = operator.signature.name
         if name == "aten::_grouped_mm":  # some versions refuse fp32 here, which devices run
             return _grouped_product(*args, **kwargs), args
-        return self._evaluate(func, name, args, kwargs, error), args
+        try:
+            return self.values.evaluate(func, name, args, kwargs), args
+        except NoValueError:
+            raise error from None
 
     def _note_twins(self, args: Any, mixed: Any) -> None:
         """What is written into a twin is, for whoever reads it later, in the original."""
         for original, twin in zip(tensors_among(args), tensors_among(mixed), strict=True):
             if twin is not original:
                 self.memory.share(twin, original)
-
-    def _evaluate(self, func: Any, name: str, args: Any, kwargs: Any, error: Exception) -> Any:
-        assert self.values is not None
-        try:
-            if name == "aten::_to_copy":
-                real, _ = self.values.real(args, {})
-                return func(*real, **kwargs)
-            return self.values.evaluate(func, name, args, kwargs)
-        except NoValueError:
-            raise error from None
 
     def _follow_values(
         self, func: Any, operator: Operator, args: Any, kwargs: Any, out: Any
@@ -385,11 +377,6 @@ def _grouped_product(
     if a.dim() == 3 and b.dim() == 3:
         return a.new_empty((a.shape[0], rows, columns))
     return a.new_empty((rows, columns))
-
-
-def _leaves_meta(args: Any, kwargs: Any) -> bool:
-    device = kwargs.get("device")
-    return device is not None and device.type != "meta" and args[0].is_meta
 
 
 def _all_meta(args: Any) -> Any:

@@ -20,7 +20,7 @@ OFFLINE = {  # what the libraries themselves listen to; a cached file is then us
     "HF_DATASETS_OFFLINE": "1",
     "YOLO_OFFLINE": "true",
 }
-LOOKUPS = ("getaddrinfo", "gethostbyname", "gethostbyname_ex", "create_connection")
+LOOKUPS = ("getaddrinfo", "gethostbyname", "gethostbyname_ex")
 OFFLINE_ERRORS = {"OfflineModeIsEnabled", "LocalEntryNotFoundError"}
 HINT = (
     "pass local weights instead: from_pretrained('path/to/folder'), torch.load('weights.pt'), "
@@ -80,7 +80,7 @@ def _guards() -> Iterator[AbstractContextManager[Any]]:
 
 
 def _guarded_lookup(host: object, *_: object, **__: object) -> None:
-    raise DownloadRefusedError(str(host[0] if isinstance(host, tuple) else host))
+    raise DownloadRefusedError(str(host))
 
 
 def _guarded_connect(original: Callable[..., Any]) -> Callable[..., Any]:
