@@ -212,14 +212,11 @@ def _watched_backward(tracer: Tracer) -> Iterator[None]:
 COPIES_TO_TRAIN = 4  # weights, gradients, and two of optimizer state
 _OURS = str(Path(__file__).parents[1])
 _VALUE_WORDS = ("meta", "data-dependent", "fake", "no data", "item()", "not implemented for")
-_FINAL_WORDS = (
-    "more than 1 value per channel",
-    "HigherOrderOperator",
-    "shapes cannot be multiplied",
-)
 _OWN_MISTAKES = (NameError, TypeError, KeyError, ImportError)
 _SHAPE_ERRORS = (RuntimeError, ValueError, IndexError, AssertionError)
-_SPECIAL_HINTS = {
+_SHAPE_HINT = "check --input-size, --seq-len or inputs="
+_FINAL_HINTS = {  # of errors that another way of tracing would meet again
+    "shapes cannot be multiplied": _SHAPE_HINT,
     "more than 1 value per channel": "batch norm needs several values per channel in training: "
     "use --batch-size 2 or more",
     "HigherOrderOperator": "operators that take functions (flex_attention, cond, while_loop) "
@@ -238,7 +235,7 @@ def needs_values(error: BaseException) -> bool:
     """Whether another way of tracing may work: the model looked at data, or used it by hand."""
     error = error.__cause__ or error
     text = str(error)
-    if any(words in text for words in _FINAL_WORDS):
+    if any(words in text for words in _FINAL_HINTS):
         return False
     if isinstance(error, NotImplementedError | TypeError | ValueError | AttributeError):
         return True
@@ -299,12 +296,12 @@ def _layer(error: BaseException) -> str:
 
 def _hint(own: BaseException) -> str:
     """What to do: known cases first, then shapes, then the model's own code."""
-    for words, hint in _SPECIAL_HINTS.items():
+    for words, hint in _FINAL_HINTS.items():
         if words in str(own):
             return hint
-    if not isinstance(own, _SHAPE_ERRORS):
-        return "the error is in the model's own code; --debug shows the traceback"
-    return "check --input-size, --seq-len or inputs="
+    if isinstance(own, _SHAPE_ERRORS):
+        return _SHAPE_HINT
+    return "the error is in the model's own code; --debug shows the traceback"
 
 
 def _user_line(error: BaseException) -> str:

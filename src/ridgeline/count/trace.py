@@ -87,10 +87,9 @@ def operator_of(func: Any) -> Operator:
 def describe(tensor: Tensor, storages: Storages) -> TensorMeta:
     """The part of a tensor that a formula may use."""
     shape = tuple(tensor.shape)
-    if tensor.layout is torch.sparse_coo:
-        return TensorMeta(shape, tensor.dtype, tensor._values().numel(), 0, id(tensor))
     if tensor.layout is not torch.strided:
-        return TensorMeta(shape, tensor.dtype, tensor.numel(), 0, id(tensor))
+        held = tensor._values() if tensor.layout is torch.sparse_coo else tensor
+        return TensorMeta(shape, tensor.dtype, held.numel(), 0, id(tensor))
     distinct = tensor.numel()
     if distinct and not tensor.is_contiguous():
         distinct = 1

@@ -142,16 +142,10 @@ def size_text(size: Iterable[int]) -> str:
 
 def unknown_name(what: str, name: str, known: Iterable[str], *, hint: str) -> RidgelineError:
     """`unknown model resnet5` with the names that are nearest to it, then `hint`."""
-    near = closest(name, known)
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    near = [by_lower[match] for match in get_close_matches(name.lower(), by_lower)]
     lead = f"did you mean {or_text(near)}? " if near else ""
     return RidgelineError(f"unknown {what} {name!r}", hint=lead + hint)
-
-
-def closest(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
-    """The nearest of `known`, best first, whatever their case."""
-    by_lower = {candidate.lower(): candidate for candidate in known}
-    near = get_close_matches(name.lower(), by_lower, n=limit, cutoff=0.6)
-    return [by_lower[match] for match in near]
 
 
 def or_text(names: list[str]) -> str:
