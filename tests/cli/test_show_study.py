@@ -8,7 +8,7 @@ from pytest import MonkeyPatch
 from tests.cli.analyzed_here import Printed
 from tests.report.hand_study import layer_row, make_study, run_row, step_row
 
-from ridgeline.cli.show_study import print_layers, print_steps
+from ridgeline.cli.show_study import finding_lines, print_layers, print_steps
 
 
 def cells(line: str) -> list[str]:
@@ -60,4 +60,15 @@ def test_layers_of_two_runs_of_a_network_name_their_runs(capsys: Printed) -> Non
         "m, batch 8",
         "net, batch 8, fp32 training, one",
         "net, batch 8, fp32 training, two",
+    ]
+
+
+def test_what_a_finding_could_save_is_an_estimate_with_its_condition() -> None:
+    finding = {
+        "layer": "conv", "model": "net", "batch_size": 8, "precision": "fp32",
+        "meaning": "takes 10.0 ms", "headroom_s": 0.006, "share": 0.2, "advice": "--channels-last",
+    }  # fmt: skip
+    assert finding_lines([finding]) == [
+        "1. conv of net (batch 8, fp32) takes 10.0 ms. An estimate of what it could save:"
+        " about 6.00 ms, 20.0 % of the step, if it ran at its floor. Try: --channels-last."
     ]
