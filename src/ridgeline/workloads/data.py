@@ -88,7 +88,7 @@ def open_data(
         parts = [TokenWindows(file, length) for file in files]
     else:
         raise RidgelineError(f"no data of a known kind in {path}", hint=f"known are {KINDS}")
-    dataset = ConcatDataset(parts)
+    dataset: ConcatDataset[Any] = ConcatDataset(parts)
     if len(dataset) < batch_size:
         raise RidgelineError(
             f"a batch of {batch_size} is more than the {len(dataset)} samples there are",
