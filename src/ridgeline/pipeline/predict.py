@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from difflib import get_close_matches
+from html import escape
 from itertools import product
 from pathlib import Path
 from time import monotonic
@@ -45,6 +46,8 @@ from ridgeline.store import MeasuredRun, ResultsFolder
 from ridgeline.workloads.sources import file_digest, is_onnx
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ridgeline.count.result import CountResult
 
 OnProgress = Callable[[str, float], None]
@@ -451,6 +454,37 @@ def open_predictor(
     )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predictions:
+    """What `ridgeline.predict` returns: a sequence of steps. It shows itself in a notebook."""
+
+    steps: tuple[Prediction, ...]
+    notes: tuple[str, ...] = ()  # on the machines
+
+    def __iter__(self) -> Iterator[Prediction]:
+        return iter(self.steps)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __getitem__(self, number: int) -> Prediction:
+        return self.steps[number]
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row for each step, with the columns of the JSON form."""
+        import pandas as pd
+
+        return pd.DataFrame([step.to_dict() for step in self.steps]).drop(columns="layers")
+
+    def _repr_html_(self) -> str:
+        notes = dict.fromkeys([*self.notes, *(note for step in self.steps for note in step.notes)])
+        columns = ["model", "batch_size", "machine", "time_s", "interval_s", "bound", "fits",
+                   "source"]  # fmt: skip
+        table = str(self.table[columns].to_html(index=False))
+        return table + "".join(f"<p>{escape(note)}</p>" for note in notes)
+
+
 @dataclass(slots=True)
 class PredictOutcome:
     """Everything that was predicted, also if a model failed."""
@@ -566,11 +600,12 @@ def predict_sweep(
     results: Path, device: str, requests: Mapping[str, CountRequest], budget_s: float
 ) -> dict[str, float]:
     """Seconds of steps by their keys, as many as the time allows; none without a calibration."""
-    from ridgeline.count.counting import count_workload
-
     times: dict[str, float] = {}
+    device = _own_devices(describe())[0] if device == "auto" else device
     if not is_calibrated(results, device):
         return times
+    from ridgeline.count.counting import count_workload  # imports torch
+
     calibration, start_s = _open_device(results, device).calibration, monotonic()
     for key, request in requests.items():
         if monotonic() - start_s > budget_s:

@@ -261,7 +261,7 @@ def calibration_of_roofs(
     host_s = roofs.launch_s.get("eager dispatch", USUAL_HOST_S)
     is_cpu = roofs.device == "cpu"
     host = HostCosts(
-        per_operator_s=host_s, train_per_operator_s=1.5 * host_s,
+        per_operator_s=host_s, train_per_operator_s=3 * host_s,
         gap_s=0.0 if is_cpu else USUAL_GAP_S, graph_kernel_s=0.0 if is_cpu else USUAL_GAP_S,
     )  # fmt: skip
     return Calibration(
@@ -286,7 +286,7 @@ def calibration_of_roofs(
 
 # What a device takes of which nothing else is known: the host for an operator, the device between
 # two kernels and for the smallest one.
-USUAL_HOST_S, USUAL_GAP_S, USUAL_FLOOR_S = 8e-6, 1e-6, 3e-6
+USUAL_HOST_S, USUAL_GAP_S, USUAL_FLOOR_S = 1e-5, 1e-6, 3e-6
 
 
 def scale_calibration(
