@@ -25,7 +25,7 @@ EXAMPLES = """
   ridgeline predict transformers:llama --seq-len 512 --refine 5s
   ridgeline predict resnet50.onnx -b 8 --layers
   ridgeline predict resnet50 -b 8 --on my-server --json
-  ridgeline predict resnet50 -b 64 --on "H100 SXM"          # from its datasheet
+  ridgeline predict resnet50 -b 64 --on "H100 SXM5"         # from its datasheet
 """
 
 

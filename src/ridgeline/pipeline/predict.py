@@ -40,6 +40,7 @@ from ridgeline.predict.predict import (
 )
 from ridgeline.predict.stored import PLAIN, store_prediction
 from ridgeline.records import CountRequest, WorkloadSpec
+from ridgeline.report.text import counted
 from ridgeline.roofline.roofs import datasheet_roofs, measured_roofs
 from ridgeline.settings import COMPILE_MODES, Settings, one_of
 from ridgeline.store import MeasuredRun, ResultsFolder
@@ -100,6 +101,14 @@ def calibrate_machine(
         )
 
     device = find_device(request.backend)
+    if request.budget_s <= 0:
+        raise RidgelineError("nothing is measured in no time", hint="give it time: --budget 90s")
+    precisions = find_precisions(device)
+    for name in request.precisions:
+        if name not in find_precisions(device, request.precisions):
+            raise RidgelineError(
+                f"{device} does not compute in {name}", hint=f"it has {', '.join(precisions)}"
+            )
     description = describe()
     name = check_passport_name(
         request.name or passport_name(machine_name(description), description, device)
@@ -109,7 +118,7 @@ def calibrate_machine(
     before = calibrations.read(name) if name in calibrations.names() else fresh
     check_same_device(before, fresh)
     plan = Plan(
-        device=device, precisions=request.precisions or find_precisions(device),
+        device=device, precisions=request.precisions or precisions,
         budget_s=request.budget_s, groups=request.groups,
     )  # fmt: skip
     if not corpus_points(plan):
@@ -141,13 +150,13 @@ def calibrate_machine(
 GRAPHS = "reduce-overhead"  # of the compiler: CUDA graphs
 
 
-def find_precisions(device: str) -> tuple[str, ...]:
-    """Those that networks run in on a device, and that it has."""
+def find_precisions(device: str, names: Sequence[str] = ()) -> tuple[str, ...]:
+    """Of these precisions, or of those that networks usually run in, the ones that a device has."""
     from ridgeline.measure.backends import choose_backend, choose_precision
 
     kind, _, number = device.partition(":")
     backend = choose_backend(kind, int(number or 0))
-    names = ("fp32", "tf32", "bf16", "amp") if kind == "cuda" else ("fp32",)
+    names = names or (("fp32", "tf32", "bf16", "amp") if kind == "cuda" else ("fp32",))
     return tuple(name for name in names if choose_precision(name, backend).used == name)
 
 
@@ -184,7 +193,7 @@ def check_same_device(before: Calibration, now: Calibration) -> None:
 def _describe_device(calibration: Calibration) -> str:
     parts = [calibration.device_name, calibration.instruction_set or ""]
     return ", ".join([*filter(None, parts), *(
-        [f"{calibration.threads} threads"] if calibration.threads else []
+        [counted(calibration.threads, "thread")] if calibration.threads else []
     )])  # fmt: skip
 
 
@@ -258,7 +267,7 @@ def _find_own(calibrations: Calibrations, passports: Passports) -> Machine:
     raise RidgelineError(
         f"this machine is not calibrated: there is no {calibrations.path(names[0])}",
         hint="ridgeline machine calibrate takes 90 seconds; --on NAME predicts for another machine,"
-        ' also from a datasheet: --on "H100 SXM"',
+        ' also from a datasheet: --on "H100 SXM5"',
     )
 
 
