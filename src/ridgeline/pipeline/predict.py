@@ -32,6 +32,7 @@ from ridgeline.predict.calibration import (
     scale_calibration,
 )
 from ridgeline.predict.intervals import Widening, find_widening
+from ridgeline.predict.operators import points_of
 from ridgeline.predict.predict import (
     Prediction,
     is_inside,
@@ -433,8 +434,8 @@ class Predictor:
             )
         from ridgeline.predict.calibrate import measure_more
 
-        known = machine.calibration
-        order = points_to_refine(count, predict_step(count, known))
+        known, uses = machine.calibration, points_of(count)
+        order = points_to_refine(uses, predict_step(count, known, uses=uses))
         refined = measure_more(known, order, self.refine_s) if order else known
         if refined is not known:
             Calibrations(self.results).write(refined)

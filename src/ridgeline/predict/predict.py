@@ -458,13 +458,13 @@ def summarise_past(calibration: Calibration) -> Past:
 # ---------------------------------------------------------------- refine
 
 
-def points_to_refine(count: CountResult, prediction: Prediction) -> list[OperatorPoint]:
+def points_to_refine(uses: Iterable[Use], prediction: Prediction) -> list[OperatorPoint]:
     """The points that were not measured, those first whose time is least certain."""
     unsure: dict[str, float] = {}
     for one in prediction.operators:
         if one.provenance != MEASURED:
             unsure[one.key] = unsure.get(one.key, 0.0) + one.time_s * one.spread
-    points = {use.point.key: use.point for use in points_of(count)}
+    points = {use.point.key: use.point for use in uses}
     return [points[key] for key in sorted(unsure, key=lambda k: -unsure[k])]
 
 
