@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ridgeline.predict.calibration import Calibration, CalibrationPoint, HostCosts, Peak
+from ridgeline.machine.describe import describe, machine_name
+from ridgeline.predict.calibration import (
+    Calibration,
+    CalibrationPoint,
+    Calibrations,
+    HostCosts,
+    Peak,
+)
 from ridgeline.predict.operators import OperatorPoint, Use
 
 MEBI = 1 << 20
@@ -66,3 +75,18 @@ def counted(**changes: Any) -> Any:
 
 def use(point: OperatorPoint, path: str = "", repeats: int = 1) -> Use:
     return Use(point=point, path=path, shares={"forward": 1.0}, repeats=repeats)
+
+
+def store_own(results: Path, **changes: Any) -> Calibration:
+    """The same of this machine's CPU, stored."""
+    from ridgeline.predict.calibrate import empty_calibration
+
+    description = describe()
+    fresh = empty_calibration(machine_name(description), "cpu", description)
+    small = calibration()
+    own = replace(
+        fresh, points=small.points, host=small.host, peaks=small.peaks,
+        dram_bytes_per_s=small.dram_bytes_per_s, **changes,
+    )  # fmt: skip
+    Calibrations(results).write(own)
+    return own

@@ -27,7 +27,7 @@ def in_ms(schedule: Schedule) -> tuple[float, float, float]:
 def test_a_cpu_runs_one_operator_after_the_other() -> None:
     twice = Operation(op="a", device_s=2 * MS, repeats=2)
 
-    found = schedule_cpu([twice, *of(3)], beside_s=0.5 * MS)
+    found = schedule_cpu([twice, *of(3)], extra_s=0.5 * MS)
 
     assert in_ms(found) == pytest.approx((8.5, 7, 1.5))
 
@@ -51,7 +51,7 @@ def test_a_gpu_waits_for_the_host_or_the_host_runs_ahead(
 ) -> None:
     host = HostCosts(by_operator_s={"a": 0.6 * MS}, gap_s=0.5 * MS)
 
-    found = schedule_gpu(of(*device_ms), host, beside_s=0.4 * MS)
+    found = schedule_gpu(of(*device_ms), host, extra_s=0.4 * MS)
 
     assert in_ms(found) == pytest.approx((time_ms, sum(device_ms), host_ms))
 

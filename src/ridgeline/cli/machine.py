@@ -359,8 +359,8 @@ def export(
     passports, calibrations = Passports(results), Calibrations(results)
     is_calibrated = name in calibrations.names()
     if output is not None and is_calibrated:
-        beside = output.with_name(output.name.removesuffix(".json") + SUFFIX)
-        show_message(f"wrote {write_calibration(calibrations.read(name), beside)}")
+        place = output.with_name(output.name.removesuffix(".json") + SUFFIX)
+        show_message(f"wrote {write_calibration(calibrations.read(name), place)}")
         if name not in passports.names() and peaks_file is None:
             return
     passport = passports.read(name)

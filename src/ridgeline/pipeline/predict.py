@@ -39,11 +39,11 @@ from ridgeline.predict.predict import (
     points_to_refine,
     predict_step,
 )
-from ridgeline.predict.stored import PLAIN, store_prediction
+from ridgeline.predict.stored import store_prediction
 from ridgeline.records import CountRequest, WorkloadSpec
 from ridgeline.report.text import counted
 from ridgeline.roofline.roofs import datasheet_roofs, measured_roofs
-from ridgeline.settings import COMPILE_MODES, Settings, one_of
+from ridgeline.settings import COMPILE_MODES, is_counted, one_of
 from ridgeline.store import MeasuredRun, ResultsFolder
 from ridgeline.workloads.sources import file_digest, is_onnx
 
@@ -577,7 +577,7 @@ def predict_task(task: PredictTask, send: Callable[[str], None]) -> int:
     digest = task.module.digest if task.module else None
     predicted = 0
     for spec, settings in product(task.selection.specs(), task.selection.settings):
-        if any(getattr(settings, name) != getattr(Settings(), name) for name in PLAIN):
+        if not is_counted(settings):
             continue
         backend = choose_backend(settings.backend, settings.device)
         used = choose_precision(settings.precision, backend).used
@@ -695,8 +695,7 @@ MOST_JUDGED = 10  # runs at a time: each is counted
 
 def _is_plain(run: MeasuredRun, calibration: Calibration) -> bool:
     """Whether a run was a plain step on the calibrated device."""
-    plain = Settings()
-    same = all(getattr(run.request, name) == getattr(plain, name) for name in ("compile", *PLAIN))
+    same = run.request.compile is None and is_counted(run.request)
     is_ours = run.result.device_name == calibration.device_name
     return same and is_ours and calibration.threads in (None, run.result.threads)
 

@@ -71,7 +71,7 @@ class HostCosts:
     graph_kernel_s: NotNegative = 0.0  # of one kernel in a CUDA graph
     page_fault_s: NotNegative = 0.0  # CPU with glibc: of a page that the system hands out anew
 
-    def beside_s(self, mode: str) -> float:
+    def extra_s(self, mode: str) -> float:
         """What an operator costs beside its own call."""
         return self.per_operator_s if mode == "infer" else self.train_per_operator_s
 

@@ -304,12 +304,12 @@ def schedule_uses(
         for u in uses
     ]
     is_training = any(phase != "forward" for use in uses for phase in use.shares)
-    beside_s = calibration.host.beside_s("train" if is_training else "infer")
+    extra_s = calibration.host.extra_s("train" if is_training else "infer")
     if not calibration.device.startswith("cuda"):
-        return schedule_cpu(operations, beside_s)
+        return schedule_cpu(operations, extra_s)
     if compile_mode in GRAPH_MODES:
         return schedule_graph(operations, calibration.host)
-    return schedule_gpu(operations, calibration.host, beside_s)
+    return schedule_gpu(operations, calibration.host, extra_s)
 
 
 def operator_times(
