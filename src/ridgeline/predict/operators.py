@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ridgeline.count.result import CountResult
 
 OPTIMIZER = "optimizer"
-TENSORS = ("fp64", "fp32", "fp16", "bf16", "complex64", "complex128")
+PRODUCTS = ("conv", "matmul", "attention")  # kinds whose time goes with the peak of a precision
 KEY_CHARACTERS = 16
 
 
@@ -142,7 +142,7 @@ def _make_point(
     parts: Sequence[OpCost], op: str, overload: str, arguments: list[Any]
 ) -> OperatorPoint:
     outputs = parts[0].call.outputs
-    return OperatorPoint(
+    point = OperatorPoint(
         op=op,
         overload=overload,
         arguments=json.dumps(arguments, separators=(",", ":"), sort_keys=True),
@@ -153,6 +153,8 @@ def _make_point(
         moved_bytes=float(sum(one.cost.moved_bytes for one in parts)),
         output=tuple(outputs[0].shape) if outputs else (),
     )
+    vars(point)["parsed"] = arguments[0], arguments[1]  # reading them back takes as long again
+    return point
 
 
 PLACES = ("device", "layout", "pin_memory", "generator")  # where results are, not what they are
@@ -207,7 +209,7 @@ def encode(value: Any) -> Any:
     if isinstance(value, TensorMeta):
         strides = list(value.view[1:])
         sizes = {dtype_name(value.dtype): list(value.shape)}
-        is_plain = not value.view or strides == contiguous_strides(value.shape)
+        is_plain = not strides or strides == contiguous_strides(value.shape)
         return sizes if is_plain else {**sizes, "strides": strides}
     if isinstance(value, list | tuple):
         return [encode(item) for item in value]
@@ -221,14 +223,18 @@ def _number(value: Any) -> float:
 
 
 def contiguous_strides(sizes: Sequence[int]) -> list[int]:
-    return [prod(sizes[n + 1 :]) for n in range(len(sizes))]
+    strides = [1] * len(sizes)
+    for n in range(len(sizes) - 1, 0, -1):
+        strides[n - 1] = strides[n] * sizes[n]
+    return strides
 
 
 def find_tensors(value: Any) -> Iterator[tuple[str, list[int], list[int] | None]]:
     """Type, sizes and strides of each tensor in encoded arguments; no strides if contiguous."""
     if isinstance(value, list):
         for item in value:
-            yield from find_tensors(item)
+            if isinstance(item, list | dict):  # most are numbers
+                yield from find_tensors(item)
     elif is_tensor(value):
         name = next(name for name in value if name != "strides")
         yield name, value[name], value.get("strides")
@@ -249,7 +255,6 @@ NODES = {  # the operator of PyTorch that does what a node does
     "ReduceMean": "mean", "Relu": "relu", "Sigmoid": "sigmoid", "Softmax": "_softmax",
     "Sub": "sub", "Tanh": "tanh", "Transpose": "clone",
 }  # fmt: skip
-PRODUCTS = ("Gemm", "MatMul")
 
 
 def point_of_node(parts: Sequence[OpCost]) -> OperatorPoint:
@@ -258,7 +263,7 @@ def point_of_node(parts: Sequence[OpCost]) -> OperatorPoint:
     is_backward = parts[0].phase != "forward"
     tensors = [{t.dtype.name: list(t.shape)} for t in node.inputs]
     gradient = [{t.dtype.name: list(t.shape)} for t in node.outputs[:1] if is_backward]
-    if node.op_type in PRODUCTS and len(tensors) > 1:
+    if node.op_type in ("Gemm", "MatMul") and len(tensors) > 1:
         name, values = _encode_product(node, tensors)
     else:
         name, values = NODES.get(node.op_type, ""), [*gradient, *tensors]
@@ -307,11 +312,11 @@ def group_of(op: str, arguments: Sequence[Any]) -> str:
     """The name of the curve of a call: operator, pass, and what changes its algorithm."""
     name = op.partition("::")[2].rstrip("_") if op.startswith("aten::") else op
     positional = arguments[0]
-    tensors = list(find_tensors(positional))
     if name in ("convolution", "convolution_backward"):
-        return _conv_group(name, positional, tensors)
+        return _conv_group(name, positional, list(find_tensors(positional)))
     if name in ("mm", "addmm", "bmm", "baddbmm"):
-        return f"{name.removeprefix('add').removeprefix('badd')} {_layouts(tensors[-2:])}"
+        layouts = _layouts(list(find_tensors(positional))[-2:])
+        return f"{name.removeprefix('add').removeprefix('badd')} {layouts}"
     if name == "native_batch_norm":
         return f"batch_norm {'train' if positional[5] else 'infer'}"
     in_place = op.endswith("_") and name not in ("copy", "fill", "zero")
@@ -375,6 +380,8 @@ def plain_features(point: OperatorPoint) -> Features:
 
 def product_of(point: OperatorPoint) -> tuple[int, int, int, int] | None:
     """Batch, m, n and k of a matrix product, or of a convolution as one."""
+    if point.kind not in PRODUCTS:
+        return None
     sizes = [s for s in point.tensors if len(s) > 1]
     if point.kind == "conv" and "deform" not in point.op and len(sizes) >= 2:
         return _conv_product(point, sizes)

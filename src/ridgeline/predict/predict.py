@@ -22,6 +22,7 @@ from ridgeline.predict.calibration import Calibration, HostCosts, curve_name
 from ridgeline.predict.curves import Curve
 from ridgeline.predict.intervals import CONFIDENCE, MOST_PAST, expected_error, step_interval
 from ridgeline.predict.operators import (
+    PRODUCTS,
     OperatorPoint,
     Use,
     features_of,
@@ -52,7 +53,6 @@ SCALED_SPREAD = 0.6  # published limits missed 41 steps by 33 % in the mean, and
 HOST_SPREAD, FAULT_SPREAD = 0.2, 0.5
 HOST_BOUND = 0.6  # a step whose kernels take a smaller share waits for the host
 GRAPH_MODES = ("reduce-overhead", "max-autotune")
-PRODUCTS = ("conv", "matmul", "attention")  # kinds whose time goes with the peak of a precision
 NAMED_UNKNOWN = 5  # operators that a note names
 
 
