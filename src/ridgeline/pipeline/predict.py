@@ -42,6 +42,7 @@ from ridgeline.predict.predict import (
 from ridgeline.predict.stored import store_prediction
 from ridgeline.records import CountRequest, WorkloadSpec
 from ridgeline.report.text import counted
+from ridgeline.report.views import disturbance
 from ridgeline.roofline.roofs import datasheet_roofs, measured_roofs
 from ridgeline.settings import COMPILE_MODES, is_counted, one_of
 from ridgeline.store import MeasuredRun, ResultsFolder
@@ -694,8 +695,8 @@ MOST_JUDGED = 10  # runs at a time: each is counted
 
 
 def _is_plain(run: MeasuredRun, calibration: Calibration) -> bool:
-    """Whether a run was a plain step on the calibrated device."""
-    same = run.request.compile is None and is_counted(run.request)
+    """Whether a run was a plain step on the calibrated device, while nothing disturbed it."""
+    same = run.request.compile is None and is_counted(run.request) and not disturbance(run)
     is_ours = run.result.device_name == calibration.device_name
     return same and is_ours and calibration.threads in (None, run.result.threads)
 
