@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.cli.analyzed_here import store_passport
 from tests.predict.calibrations import calibration, counted, store_own, use
 from tests.report.compared import write as write_run
 
@@ -15,8 +16,11 @@ from ridgeline.machine.datasheets import datasheet_for, list_datasheets
 from ridgeline.machine.describe import Description, describe, machine_name
 from ridgeline.machine.passport import read_passport
 from ridgeline.pipeline import predict
+from ridgeline.pipeline.cases import Selection
 from ridgeline.pipeline.predict import (
     CalibrationRequest,
+    Machine,
+    PredictTask,
     calibrate_machine,
     find_larger_gpu,
     find_machine,
@@ -25,6 +29,7 @@ from ridgeline.pipeline.predict import (
 )
 from ridgeline.predict.calibration import Calibration, Calibrations
 from ridgeline.predict.predict import predict_step
+from ridgeline.settings import Settings
 from ridgeline.store import ResultsFolder
 
 H200 = Path(__file__).parent.parent / "data" / "passport-h200.json"
@@ -138,6 +143,16 @@ def test_the_own_calibration_with_what_changed(
     assert found.widening.reasons[0].endswith(": calibrate again")
 
 
+@pytest.mark.parametrize(("dram", "drift"), [(1.01e11, ""), (2e11, "the ceilings moved by -50%")])
+def test_a_drifted_passport_widens(dram: float, drift: str, tmp_path: Path) -> None:
+    store_passport(tmp_path)  # 1e11
+    store_own(tmp_path, ceilings={"dram": dram})
+
+    reasons = find_machine(None, tmp_path).widening.reasons
+
+    assert [drift in reason for reason in reasons] == [True] * bool(drift)
+
+
 @pytest.mark.parametrize(
     "changes", [{"threads": 999}, {"device_name": "Another CPU"}, {"instruction_set": "MMX"}]
 )
@@ -237,3 +252,27 @@ def test_the_next_larger_gpu() -> None:
     assert larger is not None
     assert larger.dram_bytes_per_s > a100.dram_bytes_per_s
     assert find_larger_gpu(replace(a100, dram_bytes_per_s=1e20)) is None
+
+
+@pytest.mark.parametrize(
+    ("device_name", "device", "names"),
+    [
+        ("A CPU", "cpu", ["batch x2"]),
+        ("An unknown GPU", "cuda:0", ["batch x2", "amp", "CUDA graphs"]),
+        ("NVIDIA A100-SXM4-80GB", "cuda:0",
+         ["batch x2", "amp", "CUDA graphs", "on NVIDIA H100 SXM5 80GB"]),
+    ],
+)  # fmt: skip
+def test_what_if_steps(device_name: str, device: str, names: list[str], tmp_path: Path) -> None:
+    machine = Machine(calibration=calibration(device_name=device_name, device=device))
+    selection = Selection(models=("net",), settings=(Settings(),))
+    task = PredictTask(results=tmp_path, selection=selection, batch_sizes={}, device=device)
+
+    steps = predict._list_what_ifs(predict.PlannedStep(8, "fp32", None), task, machine)
+
+    assert [step.what_if for step in steps] == names
+    assert (steps[0].batch_size, steps[0].precision) == (16, "fp32")
+    last = steps[-1].calibration
+    assert last is None or last.source == (
+        "scaled from small by the datasheets of NVIDIA A100 SXM4 80GB and NVIDIA H100 SXM5 80GB"
+    )

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from html import escape
 from itertools import product
 from pathlib import Path
+from statistics import median
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -374,7 +375,7 @@ def _open_own(calibration: Calibration, passports: Passports) -> Machine:
             now = read_ceilings(passports.read(calibration.machine), calibration.device)
             moves = [now[name] / rate - 1 for name, rate in calibration.ceilings.items()
                      if name in now]  # fmt: skip
-            drift = max(moves, key=abs, default=None)
+            drift = median(moves) if moves else None
     widening = find_widening(calibration.versions, find_versions(calibration.device), drift)
     energy = _find_energy(calibration, passports)
     return Machine(calibration=calibration, is_here=True, widening=widening, energy=energy)
