@@ -230,19 +230,21 @@ def compare(
 def sweep(
     matrix: Mapping[str, Any] | str | Path, *, results: str | Path = "results",
     stage: str | None = None, executor: str = "local", parallel: int = 1,
-    retry_failed: bool = False,
+    retry_failed: bool = False, set_power: bool = False,
 ) -> list[StageStatus]:  # fmt: skip
     """Run every combination of a matrix, stage by stage; how far each stage is then.
 
     `matrix` is a dictionary with the keys of a sweep's YAML file and perhaps a `name`; or such a
-    file, a stored sweep or a ready matrix. What is done already is not run again.
+    file, a stored sweep or a ready matrix. What is done already is not run again. `set_power`: it
+    may change power limits and modes of this machine.
     """
     from ridgeline.sweep.run import open_sweep, run_sweep
 
     opened = open_sweep(matrix, ResultsFolder(Path(results)))
     return run_sweep(
-        opened, stage=stage, executor=executor, parallel=parallel, retry_failed=retry_failed
-    )
+        opened, stage=stage, executor=executor, parallel=parallel, retry_failed=retry_failed,
+        set_power=set_power,
+    )  # fmt: skip
 
 
 def import_capture(

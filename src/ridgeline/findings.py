@@ -84,11 +84,11 @@ def _make_row(
 ) -> dict[str, Any]:
     name = point["layer"] or point["phase"]
     why = f"; it {executed[name]}" if name in executed else ""
-    whole_s = max(run.step_time_s, run.layer_sum_s or 0.0)
+    is_longer = (run.layer_sum_s or 0.0) > (1 + LAYERS_OFF) * run.step_time_s
     return {
         **{key: point[key] for key in COLUMNS if key in point},
         "layer": name,
-        "share": point["headroom_s"] / whole_s if whole_s else float("nan"),
+        "share": float("nan") if is_longer else point["headroom_s"] / run.step_time_s,
         "meaning": describe_point(point) + why + describe_doubt(run),
         "advice": advise(point, run, roofs),
     }

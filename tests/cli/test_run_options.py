@@ -32,7 +32,14 @@ EVERYTHING = {  # every option that makes sense together with the others
     "--layer-energy": None, "--seed": "1", "--label": "all at once", "--results": "kept",
     "--json": None, "--quiet": None, "--debug": None, "--in-process": None,
 }  # fmt: skip
-IN_OTHER_TESTS = {"--seq-len", "--compile", "--compile-mode", "--find-max-batch"}
+IN_OTHER_TESTS = {
+    "--seq-len",
+    "--compile",
+    "--compile-mode",
+    "--find-max-batch",
+    "--list-models",
+    "--weights",
+}
 
 
 def options_of_run() -> set[str]:
@@ -177,7 +184,7 @@ def test_debug_shows_where_another_process_failed(
     wrong = ("net.py:make", "--input-size", "5", "-b", "2", *QUICK, "-q")
     assert run_apart(*wrong) == 3
     said = capsys.readouterr().err
-    assert said.startswith("ridgeline: net.py:make, batch 2, fp32: failed: RuntimeError: ")
+    assert said.startswith("ridgeline: net.py:make, batch 2, input 5, fp32: failed: RuntimeError: ")
     assert said.endswith("; --debug shows it here\n")
     assert run_apart(*wrong, "--debug") == 3
     log = ResultsFolder().read_log(ResultsFolder().run_ids()[-1])

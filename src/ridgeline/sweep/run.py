@@ -146,6 +146,22 @@ class Sweep:
         return write_tables(self.ledger, self.plans)
 
 
+def check_power(sweep: Sweep, *, set_power: bool, is_alone: bool) -> None:
+    """Refuse a sweep that sets power limits or modes, unless that was asked for and can be done."""
+    cases = [case for stage in sweep.matrix.stages for case in sweep.open_cases(stage.name)]
+    keys = ", ".join(dict.fromkeys(key for case in cases for key in case.power))
+    if not keys:
+        return
+    problem = f"the sweep {sweep.matrix.name} sets {keys}, for everyone who uses the device"
+    if not set_power:
+        raise RidgelineError(problem, hint="add --set-power; what was set before is put back")
+    if not is_alone:
+        raise RidgelineError(problem, hint="leave --parallel and --executor slurm out: it does so "
+                             "on this machine only, one case at a time")  # fmt: skip
+    if hasattr(os, "geteuid") and os.geteuid() != 0:
+        raise RidgelineError(f"{problem}; only root may", hint="run it as root")
+
+
 def describe_stop(stage: Stage, status: StageStatus) -> str:
     """Why the stage after this one does not start."""
     if not status.is_finished:
@@ -179,11 +195,13 @@ def open_sweep(source: str | Path | Mapping[str, Any], results: ResultsFolder) -
 
 
 def run_sweep(
-    sweep: Sweep, *, stage: str | None, executor: str, parallel: int, retry_failed: bool
-) -> list[StageStatus]:
+    sweep: Sweep, *, stage: str | None, executor: str, parallel: int, retry_failed: bool,
+    set_power: bool = False,
+) -> list[StageStatus]:  # fmt: skip
     """Run a sweep here to its end, or submit it; with its tables. How far it is then."""
     one_of("executor", executor, EXECUTORS)
     sweep.check_models()
+    check_power(sweep, set_power=set_power, is_alone=executor == "local" and parallel == 1)
     sweep.save()
     if retry_failed:
         sweep.retry_failed(stage)

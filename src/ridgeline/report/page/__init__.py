@@ -64,8 +64,8 @@ if TYPE_CHECKING:
 __all__ = ["describe_captures", "describe_machine", "write_page"]
 SCRIPTS = (  # in this order they become one script: a later one uses what earlier ones define
     "format.js", "data.js", "dom.js", "provenance.js", "scales.js", "roofs.js", "views.js",
-    "marks.js", "plot.js", "pointer.js", "filters.js", "table.js", "layers.js", "charts.js",
-    "sections.js", "executed.js", "runs.js", "sweeps.js", "main.js",
+    "names.js", "marks.js", "plot.js", "pointer.js", "filters.js", "table.js", "layers.js",
+    "charts.js", "sections.js", "executed.js", "runs.js", "sweeps.js", "main.js",
 )  # fmt: skip
 CURVES = (
     ("training loss", "train_loss", ""), ("test accuracy", "test_accuracy", "%"),
