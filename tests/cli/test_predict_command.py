@@ -123,3 +123,13 @@ def test_a_calibration_is_shown_listed_exported_and_imported(
     file = "mine.calibration.json.gz"
     assert command("machine", "import", file, "--name", "mine", "--results", "b") == 0
     assert Calibrations(tmp_path / "b").names() == ["mine"]
+
+
+def test_a_step_fits_where_the_largest_batch_that_count_finds_does(tmp_path: Path) -> None:
+    limit_bytes = 30_000_000
+    store_own(tmp_path, memory_bytes=limit_bytes)
+
+    largest = ridgeline.max_batch("squeezenet1_1", limit_bytes, mode="infer", input_size=64)
+
+    sizes = {"batch_size": [largest, largest + 1], "input_size": 64, "results": tmp_path}
+    assert [step.fits for step in ridgeline.predict("squeezenet1_1", **sizes)] == [True, False]
