@@ -232,7 +232,8 @@ def _predict(analysis: Analysis) -> str:
     try:
         predicted = analysis.runner.executor.do(predict_task, task, analysis.on_progress).value()
     except RidgelineError as error:
-        return f"no predictions: {error.problem}"
+        analysis.problems.append(f"no predictions: {error.problem}")
+        return "no predictions"
     return f"{predicted} predicted"
 
 

@@ -44,7 +44,7 @@ from ridgeline.predict.stored import store_prediction
 from ridgeline.records import CountRequest, WorkloadSpec
 from ridgeline.report.text import counted
 from ridgeline.report.views import disturbance
-from ridgeline.roofline.roofs import datasheet_roofs, measured_roofs
+from ridgeline.roofline.roofs import Roofs, datasheet_roofs, measured_roofs
 from ridgeline.settings import COMPILE_MODES, is_counted, one_of
 from ridgeline.store import MeasuredRun, ResultsFolder
 from ridgeline.workloads.sources import file_digest, is_onnx
@@ -140,8 +140,7 @@ def calibrate_machine(
         known = known.with_points(measured.points)
     if not known.points:
         raise KeyboardInterrupt if was_interrupted else _nothing_measured(measured)
-    passports = Passports(results)
-    ceilings = read_ceilings(passports.read(name), device) if name in passports.names() else {}
+    ceilings = _read_ceilings(known, Passports(results))
     known = replace(add_peaks(known), measured_at=_now(), ceilings=ceilings).fit_curves()
     return StoredCalibration(
         calibration=known, path=calibrations.write(known),
@@ -369,29 +368,31 @@ def _open_own(calibration: Calibration, passports: Passports) -> Machine:
     """With what has changed since this machine was calibrated, and by how much intervals grow."""
     from ridgeline.predict.calibrate import find_versions
 
-    drift = None
-    if calibration.machine in passports.names():
-        with suppress(RidgelineError):
-            now = read_ceilings(passports.read(calibration.machine), calibration.device)
-            moves = [now[name] / rate - 1 for name, rate in calibration.ceilings.items()
-                     if name in now]  # fmt: skip
-            drift = median(moves) if moves else None
+    now = _read_ceilings(calibration, passports)
+    moves = [now[name] / rate - 1 for name, rate in calibration.ceilings.items() if name in now]
+    drift = median(moves) if moves else None
     widening = find_widening(calibration.versions, find_versions(calibration.device), drift)
     energy = _find_energy(calibration, passports)
     return Machine(calibration=calibration, is_here=True, widening=widening, energy=energy)
 
 
 def _find_energy(calibration: Calibration, passports: Passports) -> EnergyModel | None:
+    passport = _read_passport(calibration, passports)
+    return passport.energy_model(calibration.device) if passport else None
+
+
+def _read_ceilings(calibration: Calibration, passports: Passports) -> Mapping[str, float]:
+    """FLOP/s by precision and path, bytes per second by level, of its passport."""
+    passport = _read_passport(calibration, passports)
+    roofs = measured_roofs(passport, calibration.device) if passport else Roofs(env="", device="")
+    return {**roofs.flats, **roofs.bandwidth}
+
+
+def _read_passport(calibration: Calibration, passports: Passports) -> Passport | None:
     if calibration.machine in passports.names():
         with suppress(RidgelineError):
-            return passports.read(calibration.machine).energy_model(calibration.device)
+            return passports.read(calibration.machine)
     return None
-
-
-def read_ceilings(passport: Passport, device: str) -> Mapping[str, float]:
-    """FLOP/s by precision and path, bytes per second by level."""
-    roofs = measured_roofs(passport, device)
-    return {**roofs.flats, **roofs.bandwidth}
 
 
 # ---------------------------------------------------------------- predicting
