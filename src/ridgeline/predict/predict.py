@@ -258,7 +258,9 @@ def predict_step(
         fault_s = count_faults(count) * calibration.host.page_fault_s
     schedule = schedule.delayed(fault_s)
     operators = tuple(operator_times(uses, estimates))
-    error = expect_error(operators, schedule, fault_s)
+    is_scaled = not calibration.points or calibration.scaling is not None
+    host_spread = SCALED_SPREAD if is_scaled else HOST_SPREAD
+    error = expect_error(operators, schedule, fault_s, host_spread)
     if compile_mode is not None:  # fusion is not predicted
         error = max(error, BORROWED_SPREAD)
     seen = [one.seen for one in (*calibration.steps, *calibration.past)]
@@ -435,11 +437,14 @@ def find_energy(
 
 
 def expect_error(
-    operators: Sequence[OperatorTime], schedule: Schedule, fault_s: float = 0.0
+    operators: Sequence[OperatorTime],
+    schedule: Schedule,
+    fault_s: float = 0.0,
+    host_spread: float = HOST_SPREAD,
 ) -> float:
     """Expected |log error| of a step, from those of its operators, its host and its pages."""
     parts = [(one.time_s, one.spread) for one in operators]
-    parts += [(max(0.0, schedule.time_s - schedule.kernel_s - fault_s), HOST_SPREAD)]
+    parts += [(max(0.0, schedule.time_s - schedule.kernel_s - fault_s), host_spread)]
     parts += [(fault_s, FAULT_SPREAD)]
     return expected_error([time_s for time_s, _ in parts], [spread for _, spread in parts])
 
