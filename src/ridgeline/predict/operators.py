@@ -58,11 +58,6 @@ class OperatorPoint:
         positional, named = self.parsed
         return [tuple(sizes) for _, sizes, _ in find_tensors([positional, list(named.values())])]
 
-    @property
-    def curve(self) -> tuple[str, str]:
-        """Points of one curve: the group and the precision."""
-        return self.group, self.precision
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
