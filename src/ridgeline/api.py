@@ -425,11 +425,11 @@ def formula(operator: str, kind: str = "custom") -> Callable[[CostFunction], Cos
     that the operator had.
     """
     from ridgeline.count.formulas import FORMULAS, Entry
-    from ridgeline.count.trace import forget_operators
+    from ridgeline.count.trace import operator_of
 
     def register(function: CostFunction) -> CostFunction:
         FORMULAS[operator] = Entry(kind, function)
-        forget_operators()
+        operator_of.cache_clear()
         return function
 
     return register
