@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ridgeline.count.result import CountResult
 
 OPTIMIZER = "optimizer"
-PRODUCTS = ("conv", "matmul", "attention")  # kinds whose time goes with the peak of a precision
 KEY_CHARACTERS = 16
 
 
@@ -45,6 +44,11 @@ class OperatorPoint:
         """Equal for calls that do the same."""
         text = "\n".join((self.op, self.overload, self.arguments, self.precision))
         return sha256(text.encode()).hexdigest()[:KEY_CHARACTERS]
+
+    @property
+    def is_product(self) -> bool:
+        """Whether its time goes with the peak of its precision."""
+        return self.kind in ("conv", "matmul", "attention")
 
     @cached_property
     def parsed(self) -> tuple[list[Any], dict[str, Any]]:
@@ -375,7 +379,7 @@ def plain_features(point: OperatorPoint) -> Features:
 
 def product_of(point: OperatorPoint) -> tuple[int, int, int, int] | None:
     """Batch, m, n and k of a matrix product, or of a convolution as one."""
-    if point.kind not in PRODUCTS:
+    if not point.is_product:
         return None
     sizes = [s for s in point.tensors if len(s) > 1]
     if point.kind == "conv" and "deform" not in point.op and len(sizes) >= 2:

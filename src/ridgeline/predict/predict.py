@@ -22,7 +22,6 @@ from ridgeline.predict.calibration import Calibration, HostCosts, curve_name
 from ridgeline.predict.curves import Curve
 from ridgeline.predict.intervals import CONFIDENCE, MOST_PAST, expected_error, step_interval
 from ridgeline.predict.operators import (
-    PRODUCTS,
     OperatorPoint,
     Use,
     features_of,
@@ -216,7 +215,7 @@ def _find_curve(
         if known == group:
             mine, its = calibration.peak(point.precision), calibration.peak(precision)
             ratio = 1.0
-            if mine and its and point.kind in PRODUCTS:
+            if mine and its and point.is_product:
                 ratio = its.sustained_flops_per_s / mine.sustained_flops_per_s
             return calibration.curve(other), ratio, BORROWED
     return None, 1.0, ""
@@ -425,7 +424,7 @@ def find_energy(
     energy_j = model.constant_power_w.value * time_s
     for use in uses:
         price = price_of_flop(model, use.point.precision) if use.point.flops else 0.0
-        if price is None and use.point.kind in PRODUCTS:
+        if price is None and use.point.is_product:
             return None, None
         energy_j += use.repeats * use.point.flops * (price or 0.0)
         energy_j += use.repeats * use.point.moved_bytes * (byte.value if byte else 0.0)
