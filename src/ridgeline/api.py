@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import DEFAULT_BATCH, Settings, as_arguments
-from ridgeline.store import ResultsFolder
+from ridgeline.store import DEFAULT_RESULTS, ResultsFolder
 from ridgeline.units import parse_bytes
 from ridgeline.workloads.sources import is_onnx, workload_spec
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ridgeline.onnx.export import Exported
     from ridgeline.pipeline.analyze import AnalyzeResult
     from ridgeline.pipeline.cases import Selection
+    from ridgeline.pipeline.predict import Predictions
     from ridgeline.profile.profiling import ProfileResult
     from ridgeline.report.comparison import Comparison
     from ridgeline.report.convolutions import Convolutions
@@ -360,6 +361,30 @@ def export(
         done = export_model(source, settings, place.draft, lambda step: None)
         place.commit()
     return done.at(Path(path))
+
+
+def predict(
+    model: Any, inputs: Any = None, *, batch_size: int | Sequence[int] | None = None,
+    on: str | Sequence[str] = (), compile_mode: str | None = None, refine_s: float = 0.0,
+    layers: bool = False, results: str | Path = DEFAULT_RESULTS, **counting: Any,
+) -> Predictions:  # fmt: skip
+    """How long a step would take that was not run, with an interval, on one or several machines.
+
+    `model`, `inputs` and `counting` (mode, precision, optimizer, input_size, …) are those of
+    `count`. `on` names machines with a calibration or a passport in `results`, or with a
+    datasheet; without it, this one. `refine_s` times the operators that matter most, here.
+    """
+    from ridgeline.pipeline.predict import Predictions, open_predictor
+
+    with _errors_name_arguments():
+        predictor = open_predictor(
+            Path(results), (on,) if isinstance(on, str) else tuple(on),
+            compile_mode=compile_mode, refine_s=refine_s, with_layers=layers,
+        )  # fmt: skip
+        sizes = (batch_size,) if isinstance(batch_size, int | None) else tuple(batch_size)
+        counts = [count(model, inputs, batch_size=size, **counting) for size in sizes]
+        steps = [step for counted in counts for step, _ in predictor.predict(counted)]
+        return Predictions(steps=tuple(steps), notes=tuple(predictor.notes))
 
 
 def growth(

@@ -283,7 +283,7 @@ def count_missing(
         request = run.request
         on_progress(f"{request.model}, batch {request.batch_size}")
         try:
-            _check_countable(run, with_files=with_files)
+            check_countable(run, with_files=with_files)
             needed = CountRequest(
                 **vars(request.workload),
                 digest=request.digest,
@@ -303,7 +303,7 @@ def count_run_task(task: tuple[Path, str], send: OnProgress) -> list[str]:
     return count_missing(ResultsFolder(results), [run_id], with_files=True)[1]
 
 
-def _check_countable(run: MeasuredRun, *, with_files: bool) -> None:
+def check_countable(run: MeasuredRun, *, with_files: bool) -> None:
     """Refuse a run whose model is left alone."""
     model, reason = run.request.model, ""
     if run.result.source == "object":
