@@ -79,6 +79,16 @@ def made_on(name: str, made: Provenance, *, uses_peers: bool) -> str:
     return "\n".join(lines)
 
 
+def replace_part(name: str, part: str, text: str) -> Path:
+    """Put text between the marks of a part of a page that several scripts write."""
+    path = RESULTS / f"{name}.md"
+    page = path.read_text(encoding="utf-8")
+    begin, end = f"<!-- {part} -->\n", f"<!-- end of {part} -->\n"
+    before, after = page.split(begin)[0], page.split(end)[1]
+    path.write_text(f"{before}{begin}\n{text}\n\n{end}{after}", encoding="utf-8")
+    return path
+
+
 def without_folders(text: str) -> str:
     """Error messages name files; where these are on this machine is nobody's business."""
     return PLACE.sub("", text)

@@ -85,12 +85,11 @@ NETWORKS = _names("""
     timm:swinv2_tiny_window8_256 timm:sequencer2d_s timm:volo_d1_224 timm:tnt_s_patch16_224
     timm:eva02_tiny_patch14_224 timm:visformer_small timm:regnetz_b16 transformers:gpt2
     transformers:bert-generation transformers:roberta transformers:electra transformers:albert
-    transformers:deberta-v2 transformers:mpnet transformers:xlnet transformers:gptj
-    transformers:gpt_neox transformers:bart transformers:mbart transformers:mt5
-    transformers:llama transformers:mistral transformers:qwen3 transformers:phi
-    transformers:gemma transformers:bloom transformers:clip transformers:siglip transformers:vit
-    transformers:wav2vec2 transformers:segformer transformers:detr transformers:yolos
-    transformers:dinov2 transformers:mobilebert transformers:squeezebert transformers:funnel
+    transformers:deberta-v2 transformers:mpnet
+    transformers:gpt_neox transformers:bart transformers:mt5
+    transformers:llama transformers:clip transformers:vit
+    transformers:wav2vec2 transformers:segformer
+    transformers:dinov2 transformers:mobilebert transformers:funnel
     transformers:openai-gpt transformers:ctrl transformers:biogpt transformers:codegen
 """)
 CASES = (("infer", 1), ("infer", 8), ("train", 8), ("train", 32))

@@ -371,14 +371,20 @@ class HostTimer:
         return (perf_counter() - start_s) / self._times
 
 
+GRAPH_CLOCK = "CUDA graph, device events"
+
+
 class GraphTimer:
     """Samples of a CUDA graph that has all calls, by events of the device.
 
     Where calls cannot be captured, they are given out by the host, which small kernels wait for.
     """
 
-    def __init__(self, calls: Sequence[Call], device: torch.device) -> None:
-        self._device, self.clock = device, "CUDA graph, device events"
+    def __init__(
+        self, calls: Sequence[Call], device: torch.device, stream: torch.cuda.Stream | None = None
+    ) -> None:
+        self._device, self.clock = device, GRAPH_CLOCK
+        self._stream = stream  # where a gradient's forward pass ran, its capture has to run
         self._time_s = event_clock(torch, device.index or 0)
         self._cold, self._calls = self._capture(calls), len(calls)
         self._warm = self._capture([calls[0]] * len(calls))
@@ -390,14 +396,14 @@ class GraphTimer:
                 call()
 
         with torch.cuda.device(self._device):
-            side = torch.cuda.Stream()
+            side = self._stream or torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):  # a capture wants a warm-up on another stream
                 run_all()
             torch.cuda.current_stream().wait_stream(side)
             graph = torch.cuda.CUDAGraph()
             try:
-                with torch.cuda.graph(graph):
+                with torch.cuda.graph(graph, stream=self._stream):
                     run_all()
             except RuntimeError:
                 torch.cuda.synchronize()

@@ -4,8 +4,9 @@ The choice takes turns between groups of operators: the next point is of the gro
 share of all work is largest, and in it the heaviest point far from those that were measured.
 
 On a CPU the points of a batch take turns, each once a round. So weights come from memory, as in a
-step, and activations, which are touched just before, from a cache if they fit. A sample during
-which the system took a core away is discarded. On a GPU a CUDA graph repeats a call over several
+step, and activations, which are touched just before, from a cache if they fit; calls without
+weights run twice, and the second one counts. A sample during which the system took a core away is
+discarded. On a GPU a CUDA graph repeats a call over several
 sets of operands, which together no cache holds, and over one.
 """
 
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from heapq import heapify, heappop, heappush
 from importlib.resources import files
 from math import inf
@@ -29,13 +30,20 @@ from typing import Any
 
 import torch
 
-from ridgeline.conv.measuring import CACHE_SHARE, GraphTimer, free_bytes, last_cache_bytes
+from ridgeline.conv.measuring import (
+    CACHE_SHARE,
+    GRAPH_CLOCK,
+    GraphTimer,
+    free_bytes,
+    last_cache_bytes,
+)
 from ridgeline.count.counting import Settings as CountSettings
 from ridgeline.count.counting import count_workload
 from ridgeline.machine.describe import Description
 from ridgeline.measure.backends import Backend, choose_backend
 from ridgeline.measure.measure_workload import build_stepper
-from ridgeline.measure.timing import NoMarks
+from ridgeline.measure.step import Stepper, torch_settings
+from ridgeline.measure.timing import NoMarks, measure_kernel_time
 from ridgeline.predict.allocator import keep_memory
 from ridgeline.predict.calibration import (
     Calibration,
@@ -46,6 +54,7 @@ from ridgeline.predict.calibration import (
     curve_name,
 )
 from ridgeline.predict.operators import (
+    OPTIMIZER,
     OperatorPoint,
     Use,
     features_of,
@@ -68,7 +77,7 @@ OnProgress = Callable[[str, float], None]  # what is measured, and the share of 
 BATCH_POINTS, BATCH_BYTES = 40, 1 << 30  # that take turns on a CPU
 CLEAN_SAMPLES, MOST_ROUNDS = 5, 10
 ENOUGH_S = 0.15  # of samples of one call: of a long one there are two
-LONGEST_SHARE = 0.004  # of the budget, that one call may take
+LONGEST_SHARE = 0.001  # of the budget, that one call may take
 FIRST_FLOPS_PER_S, FIRST_BYTES_PER_S = 3e10, 5e9  # of a CPU before anything is measured
 GPU_SAMPLES, MOST_SETS, MOST_SET_BYTES = 8, 32, 4 << 30
 ENOUGH_POINTS, GOOD_ERROR = 12, 0.04  # a group ends early with a smaller error
@@ -233,6 +242,7 @@ def measure_points(
         if not batch:
             continue
         on_progress(batch[0].group, min(1.0, (clock() - start_s) / budget_s))
+        batch.sort(key=lambda point: point.moved_bytes)  # neighbours leave alike caches
         with torch.no_grad():
             if device.type == "cuda":
                 _measure_on_gpu(batch, device, normal, measured)
@@ -322,8 +332,10 @@ def sample_in_turns(
         for key, replay in replays.items():
             if _has_enough(clean[key], rough[key]):
                 continue
+            if not replay.has_weights:
+                replay.run()  # its result is in memory that a step has just used
             for tensor in replay.activations:
-                tensor.data.mul_(1.0)  # as if the operator before had just written it
+                tensor.mul_(1.0)  # as if the operator before had just written it
             preempted = count_preemptions()
             start_s = clock()
             results.append(replay.run())
@@ -357,21 +369,49 @@ def count_preemptions() -> int:
 def _measure_on_gpu(
     points: Sequence[OperatorPoint], device: torch.device, normal: Normal, measured: Measured
 ) -> None:
+    stream = torch.cuda.Stream(device)
     for point in points:
         with tf32_for(point.precision):
-            first = _try_replay(point, device, normal, measured)
+            with torch.cuda.stream(stream):
+                first = _try_replay(point, device, normal, measured)
             if first is None:
                 continue
             try:
-                sets = _count_sets(first.nbytes, device)
-                calls = [first, *(make_replay(point, device, normal) for _ in range(sets - 1))]
-                timer = GraphTimer([one.run for one in calls], device)
-                samples = [timer.sample() for _ in range(GPU_SAMPLES)]
-                warm_s = median(timer.sample_warm() for _ in range(3))
+                samples, warm_s = _sample_on_gpu(point, first, device, normal, stream)
             except (RuntimeError, torch.OutOfMemoryError) as error:
                 measured.refused[point.key] = f"{point.op}: {' '.join(str(error).split())[:200]}"
                 continue
             measured.points.append(replace(_calibrated(point, samples), warm_s=warm_s))
+
+
+def _sample_on_gpu(
+    point: OperatorPoint,
+    first: Replay,
+    device: torch.device,
+    normal: Normal,
+    stream: torch.cuda.Stream,
+) -> tuple[list[float], float | None]:
+    """Seconds of a call on operands from memory, and on those of the call before.
+
+    What cannot be captured (it waits for the device, or counts its steps on the host) is timed by
+    its kernels.
+    """
+    with torch.cuda.stream(stream):
+        sets = 1 if point.kind == OPTIMIZER else _count_sets(first.nbytes, device)
+        calls = [first, *(make_replay(point, device, normal) for _ in range(sets - 1))]
+    torch.cuda.synchronize(device)
+    timer = GraphTimer([one.run for one in calls], device, stream)
+    if timer.clock != GRAPH_CLOCK:
+        return [find_kernel_time(first.run, device)], None
+    samples = [timer.sample() for _ in range(GPU_SAMPLES)]
+    return samples, median(timer.sample_warm() for _ in range(3))
+
+
+def find_kernel_time(run: Callable[[], object], device: torch.device) -> float:
+    """Seconds that a call keeps the device busy."""
+    run()
+    found = measure_kernel_time(lambda _: run(), partial(torch.cuda.synchronize, device))
+    return max(found.time_s, 1e-9) if found else 1e-9
 
 
 class tf32_for:  # noqa: N801
@@ -444,6 +484,9 @@ WHOLE_STEPS = (
     ("bert", 4, "infer", None, None), ("vit_b_32", 1, "infer", None, None),
     ("resnet18", 8, "train", None, None), ("bert", 4, "train", None, None),
 )  # fmt: skip
+LARGE_STEPS = tuple(
+    (model, 16 * batch if model != "bert" else 32, *rest) for model, batch, *rest in WHOLE_STEPS
+)  # of a GPU
 StepCase = tuple[str, int, str, tuple[int, ...] | None, int | None]
 STEP_SAMPLES, STEP_LIMIT_S = 9, 3.0
 POINTS_SHARE = 0.8  # of the budget; the rest is for whole steps
@@ -538,7 +581,7 @@ def measure_host(known: Calibration, device: torch.device) -> HostCosts:
     smallest: dict[str, OperatorPoint] = {}
     for one in known.points:
         best = smallest.get(one.point.op)
-        if best is None or one.point.moved_bytes < best.moved_bytes:
+        if best is None or _host_rank(one.point) < _host_rank(best):
             smallest[one.point.op] = one.point
     with torch.no_grad():
         for op, point in smallest.items():
@@ -546,6 +589,16 @@ def measure_host(known: Calibration, device: torch.device) -> HostCosts:
             if made is not None:
                 costs[op] = _host_time_s(made)
     return replace(known.host, by_operator_s=costs, gap_s=GAP_S, graph_kernel_s=GAP_S)
+
+
+def _host_rank(point: OperatorPoint) -> float:
+    """The smallest call shows the host; an optimizer is timed with a usual number of tensors."""
+    if point.kind == OPTIMIZER:
+        return abs(point.parsed[0][0] - USUAL_TENSORS) + point.moved_bytes * 1e-12
+    return point.moved_bytes
+
+
+USUAL_TENSORS = 160  # of a network that is trained
 
 
 def measure_page_fault() -> float:
@@ -592,8 +645,8 @@ def measure_host_steps(known: Calibration, device: torch.device) -> Calibration:
         uses = _uses_of(case)
         known = measure_more(known, _unmeasured(uses, known), STEP_LIMIT_S)
         bare = replace(known.host, per_operator_s=0.0, train_per_operator_s=0.0)
-        predicted = _schedule_of(uses, replace(known, host=bare))
-        step_s = time_step(case, device)
+        predicted = schedule_uses(uses, replace(known, host=bare)).time_s
+        step_s, _ = time_step(case, device)
         calls = sum(use.repeats for use in uses)
         if step_s is not None:
             extras[case[2]].append(max(0.0, (step_s - predicted) / calls))
@@ -606,22 +659,40 @@ def measure_host_steps(known: Calibration, device: torch.device) -> Calibration:
 
 
 def measure_whole_steps(known: Calibration, device: torch.device, budget_s: float) -> Calibration:
-    """With the errors of predicted steps of a few networks."""
-    start_s, steps = perf_counter(), []
-    for case in WHOLE_STEPS:
+    """With the errors of predicted steps of a few networks.
+
+    On a GPU their kernels also show how much of its operands a step finds in a cache.
+    """
+    start_s, measured, shares = perf_counter(), [], []
+    for case in WHOLE_STEPS if device.type == "cpu" else LARGE_STEPS:
         if perf_counter() - start_s > budget_s:
             break
         uses = _uses_of(case)
-        estimates = estimate_uses(uses, known)
-        schedule = schedule_uses(uses, known, estimates)
-        error = expect_error(tuple(operator_times(uses, estimates)), schedule)
-        step_s = time_step(case, device)
+        step_s, kernel_s = time_step(case, device)
         if step_s is not None:
-            steps.append(PastPrediction(
-                model=f"{case[0]}, batch {case[1]}, {case[2]}", predicted_s=schedule.time_s,
-                measured_s=step_s, expected_error=error,
-            ))  # fmt: skip
+            measured.append((case, uses, step_s))
+        if kernel_s is not None:
+            cold_s, warm_s = (
+                schedule_uses(uses, replace(known, warm_share=share)).kernel_s
+                for share in (0.0, 1.0)
+            )
+            shares.append((cold_s - kernel_s) / max(cold_s - warm_s, 1e-9))
+    if shares:
+        known = replace(known, warm_share=min(max(median(shares), 0.0), 1.0))
+    steps = [_past_prediction(known, *one) for one in measured]
     return replace(known, steps=tuple(steps) or known.steps)
+
+
+def _past_prediction(
+    known: Calibration, case: StepCase, uses: Sequence[Use], step_s: float
+) -> PastPrediction:
+    estimates = estimate_uses(uses, known)
+    schedule = schedule_uses(uses, known, estimates)
+    return PastPrediction(
+        model=f"{case[0]}, batch {case[1]}, {case[2]}", predicted_s=schedule.time_s,
+        measured_s=step_s,
+        expected_error=expect_error(tuple(operator_times(uses, estimates)), schedule),
+    )  # fmt: skip
 
 
 def _uses_of(case: StepCase) -> list[Use]:
@@ -637,18 +708,23 @@ def _unmeasured(uses: Sequence[Use], known: Calibration) -> list[OperatorPoint]:
     return [point for key, point in points.items() if key not in known.times_s]
 
 
-def _schedule_of(uses: Sequence[Use], known: Calibration) -> float:
-    return schedule_uses(uses, known).time_s
-
-
-def time_step(case: StepCase, device: torch.device) -> float | None:
-    """Median seconds of a real step; None where its model cannot be built."""
+def time_step(case: StepCase, device: torch.device) -> tuple[float | None, float | None]:
+    """Median seconds of a real step, and of its kernels where there are any."""
     model, batch_size, mode, input_size, seq_len = case
     spec = WorkloadSpec(
         model=model, batch_size=batch_size, mode=mode, input_size=input_size, seq_len=seq_len
     )
     settings = Settings(backend=device.type, device=device.index or 0)
     stepper = build_stepper(resolve(spec), spec, settings)
+    with torch_settings(settings, stepper.precision):
+        step_s = _time_steps(stepper)
+        if device.type != "cuda":
+            return step_s, None
+        found = measure_kernel_time(stepper.step, stepper.backend.synchronize)
+    return step_s, found.time_s if found else None
+
+
+def _time_steps(stepper: Stepper) -> float | None:
     clean: list[float] = []
     rough: list[float] = []
     begun_s = perf_counter()

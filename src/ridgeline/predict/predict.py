@@ -22,6 +22,7 @@ from ridgeline.predict.calibration import Calibration, HostCosts, curve_name
 from ridgeline.predict.curves import Curve
 from ridgeline.predict.intervals import CONFIDENCE, MOST_PAST, expected_error, step_interval
 from ridgeline.predict.operators import (
+    OPTIMIZER,
     OperatorPoint,
     Use,
     features_of,
@@ -300,10 +301,14 @@ def schedule_uses(
 ) -> Schedule:
     """When the calls of a step run on a device."""
     estimates = estimates or estimate_uses(uses, calibration)
+    has_scaler = {"fp16", "fp32"} <= {u.point.precision for u in uses}  # it reads a flag back
     operations = [
-        Operation(op=u.point.op, device_s=estimates[u.point.key].time_s, repeats=u.repeats)
+        Operation(
+            op=u.point.op, device_s=estimates[u.point.key].time_s, repeats=u.repeats,
+            waits=has_scaler and u.point.kind == OPTIMIZER,
+        )
         for u in uses
-    ]
+    ]  # fmt: skip
     is_training = any(phase != "forward" for use in uses for phase in use.shares)
     extra_s = calibration.host.extra_s("train" if is_training else "infer")
     if not calibration.device.startswith("cuda"):

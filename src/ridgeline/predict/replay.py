@@ -37,8 +37,9 @@ class Replay:
     """A call with operands of its own."""
 
     run: Callable[[], object]
-    activations: tuple[Tensor, ...]  # operands that another operator would have just written
+    activations: tuple[Tensor, ...]  # storages that another operator would have just written
     nbytes: int
+    has_weights: bool  # that a step reads from memory, as other operators have run since
 
 
 class Normal:
@@ -65,7 +66,10 @@ def make_replay(point: OperatorPoint, device: torch.device, normal: Normal) -> R
     args = [maker.decode(value, (position,)) for position, value in enumerate(positional)]
     kwargs = {name: maker.decode(value, ()) for name, value in named.items()}
     run = SPECIAL.get(point.op, _plain)(point, args, kwargs)
-    return Replay(run=run, activations=tuple(maker.activations), nbytes=maker.nbytes)
+    return Replay(
+        run=run, activations=tuple(maker.activations), nbytes=maker.nbytes,
+        has_weights=point.kind in ("conv", "matmul", "gather") and point.op in WEIGHTS,
+    )  # fmt: skip
 
 
 class _Maker:
@@ -84,18 +88,14 @@ class _Maker:
             return value
         if not is_tensor(value):
             return float(value["number"]) if "number" in value else _torch_value(value["torch"])
-        tensor = self._make(value)
-        self.nbytes += tensor.untyped_storage().nbytes()
-        if not set(where) & set(self._weights) and tensor.is_floating_point():
-            self.activations.append(tensor)
-        return tensor
-
-    def _make(self, value: Mapping[str, Any]) -> Tensor:
         name = next(one for one in value if one != "strides")
         sizes = value[name]
         strides = value.get("strides") or contiguous_strides(sizes)
         reach = 1 + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True))
         storage = self._fill(name, max(reach, 0) if prod(sizes) else 0)
+        self.nbytes += storage.untyped_storage().nbytes()
+        if not set(where) & set(self._weights) and storage.is_floating_point():
+            self.activations.append(storage)
         return torch.as_strided(storage, sizes, strides)
 
     def _fill(self, name: str, elements: int) -> Tensor:
@@ -205,7 +205,7 @@ def _replay_optimizer(point: OperatorPoint, device: torch.device, normal: Normal
         weights.append(weight)
     optimizer = make_optimizer(point.op.partition("::")[2], weights, {})
     optimizer.step()
-    return Replay(run=optimizer.step, activations=(), nbytes=4 * 4 * elements)
+    return Replay(run=optimizer.step, activations=(), nbytes=4 * 4 * elements, has_weights=True)
 
 
 def optimizer_sizes(tensors: int, elements: int) -> Sequence[int]:

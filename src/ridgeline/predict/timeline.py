@@ -15,6 +15,7 @@ class Operation:
     op: str
     device_s: float
     repeats: int = 1
+    waits: bool = False  # the host lets the device finish before it gives this one out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,8 @@ def schedule_gpu(operations: Sequence[Operation], host: HostCosts, extra_s: floa
     usual_s = _usual(host)
     host_s = device_end_s = kernel_s = 0.0
     for one in operations:
+        if one.waits:
+            host_s = max(host_s, device_end_s)
         for _ in range(one.repeats):
             host_s += host.by_operator_s.get(one.op, usual_s) + extra_s
             device_end_s = max(device_end_s + host.gap_s, host_s) + one.device_s
