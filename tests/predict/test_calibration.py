@@ -57,7 +57,7 @@ def test_a_failed_write_leaves_the_old_file(
 
 def content(**changes: object) -> bytes:
     known = {"schema_version": 1, "machine": "small", "device": "cpu", **changes}
-    return gzip.compress(json.dumps(known).encode())
+    return gzip.compress(json.dumps(known).encode(), mtime=0)
 
 
 @pytest.mark.parametrize(
@@ -65,13 +65,14 @@ def content(**changes: object) -> bytes:
     [
         (b"{}", "cannot be read as a calibration: Not a gzipped file"),
         (content()[:-9], "cannot be read as a calibration: Compressed file ended"),
-        (gzip.compress(b"[1]"), "cannot be read as a calibration"),
-        (gzip.compress(b'{"machine": "a"'), "cannot be read as a calibration"),
+        (gzip.compress(b"[1]", mtime=0), "cannot be read as a calibration"),
+        (gzip.compress(b'{"machine": "a"', mtime=0), "cannot be read as a calibration"),
         (content(device=None), "cannot be read as a calibration: device"),
         (content(floor_s="fast"), "cannot be read as a calibration: floor_s"),
         (content(schema_version=99), "is a calibration of version 99; this ridgeline reads 1"),
         (None, "there is no calibration"),
     ],
+    ids=["plain", "cut", "list", "half JSON", "device", "floor", "version", "none"],
 )
 def test_files_that_are_no_calibration(data: bytes | None, says: str, tmp_path: Path) -> None:
     path = tmp_path / KNOWN_FILE
