@@ -9,6 +9,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
+
+from ridgeline.cli.app import app
 
 ROOT = Path(__file__).parents[1]
 MACHINE_PATH = re.compile(r"(?<![\w.~<>-])/(?:home|root|work|Users|scratch)/\w+")
@@ -61,6 +64,15 @@ def test_every_relative_link_leads_somewhere() -> None:
         if not (ROOT / path.parent / link).exists()
     ]
     assert dead == []
+
+
+def test_the_readme_names_every_command_and_none_as_missing() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    commands = set(get_command(app).commands)  # type: ignore[attr-defined]  # the app is a group
+    missing = re.search(r"What is not there yet:(.*?)\.", readme, re.DOTALL)
+    assert missing is not None
+    assert commands - set(re.findall(r"ridgeline (\w+)", readme)) == set()
+    assert commands & set(re.findall(r"`(\w+)`", missing[1])) == set()
 
 
 def relative_links(markdown: str) -> list[str]:

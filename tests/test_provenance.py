@@ -41,6 +41,7 @@ H200 = Device(
     max_core_clock_hz=1.98e9,
     max_memory_clock_hz=3.201e9,
     power_limit_w=700.0,
+    default_power_limit_w=700.0,
     compute_capability="9.0",
 )
 

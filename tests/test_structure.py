@@ -29,10 +29,10 @@ PACKAGES = [  # in import order; siblings on one line do not import each other
     ["store"],
     ["sensors"],
     ["provenance"],  # which GPU it was, by its sensors
+    ["tracing"],  # which module runs, for all that follow
     ["workloads"],
     ["costs"],  # formulas of shapes, for PyTorch and ONNX
     ["machine"],
-    ["tracing"],  # which module runs, for all that follow
     ["conv"],  # a step of measure runs under its algorithms
     ["count", "measure"],
     ["train"],

@@ -16,6 +16,7 @@ A map of the package, in the order data flows:
     conv         convolutions under every algorithm
     profile      what the hardware did: counters read here, captures made elsewhere
     roofline     work under roofs: floors, bounds, efficiencies, headrooms, findings
+    predict      steps that were not run: operators that were, host and device, intervals
     report       tables, figures, the page and report.md from what is stored
     pipeline     the main job: all of it, from a model to a report
     sweep        experiment matrices, in stages, here or on Slurm
@@ -44,13 +45,14 @@ from ridgeline.records import Cost
 from ridgeline.version import __version__
 
 if TYPE_CHECKING:
-    from ridgeline.api import conv, count, measure, profile, report, roofline, sweep
+    from ridgeline.api import conv, count, measure, predict, profile, report, roofline, sweep
 else:  # the room and its main function share a name: the room itself is made callable
-    from ridgeline import conv, count, measure, profile, report, roofline, sweep
+    from ridgeline import conv, count, measure, predict, profile, report, roofline, sweep
 
     make_callable(conv, api.conv)
     make_callable(count, api.count)
     make_callable(measure, api.measure)
+    make_callable(predict, api.predict)
     make_callable(profile, api.profile)
     make_callable(report, api.report)
     make_callable(roofline, api.roofline)
@@ -72,6 +74,7 @@ __all__ = [
     "load_trained",
     "max_batch",
     "measure",
+    "predict",
     "profile",
     "profile_step",
     "report",

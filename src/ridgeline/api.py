@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import DEFAULT_BATCH, Settings, as_arguments
-from ridgeline.store import ResultsFolder
+from ridgeline.store import DEFAULT_RESULTS, ResultsFolder
 from ridgeline.units import parse_bytes
 from ridgeline.workloads.sources import is_onnx, workload_spec
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ridgeline.onnx.export import Exported
     from ridgeline.pipeline.analyze import AnalyzeResult
     from ridgeline.pipeline.cases import Selection
+    from ridgeline.pipeline.predict import Predictions
     from ridgeline.profile.profiling import ProfileResult
     from ridgeline.report.comparison import Comparison
     from ridgeline.report.convolutions import Convolutions
@@ -229,19 +230,21 @@ def compare(
 def sweep(
     matrix: Mapping[str, Any] | str | Path, *, results: str | Path = "results",
     stage: str | None = None, executor: str = "local", parallel: int = 1,
-    retry_failed: bool = False,
+    retry_failed: bool = False, set_power: bool = False,
 ) -> list[StageStatus]:  # fmt: skip
     """Run every combination of a matrix, stage by stage; how far each stage is then.
 
     `matrix` is a dictionary with the keys of a sweep's YAML file and perhaps a `name`; or such a
-    file, a stored sweep or a ready matrix. What is done already is not run again.
+    file, a stored sweep or a ready matrix. What is done already is not run again. `set_power`: it
+    may change power limits and modes of this machine.
     """
     from ridgeline.sweep.run import open_sweep, run_sweep
 
     opened = open_sweep(matrix, ResultsFolder(Path(results)))
     return run_sweep(
-        opened, stage=stage, executor=executor, parallel=parallel, retry_failed=retry_failed
-    )
+        opened, stage=stage, executor=executor, parallel=parallel, retry_failed=retry_failed,
+        set_power=set_power,
+    )  # fmt: skip
 
 
 def import_capture(
@@ -360,6 +363,30 @@ def export(
     return done.at(Path(path))
 
 
+def predict(
+    model: Any, inputs: Any = None, *, batch_size: int | Sequence[int] | None = None,
+    on: str | Sequence[str] = (), compile_mode: str | None = None, refine_s: float = 0.0,
+    layers: bool = False, results: str | Path = DEFAULT_RESULTS, **counting: Any,
+) -> Predictions:  # fmt: skip
+    """How long a step would take that was not run, with an interval, on one or several machines.
+
+    `model`, `inputs` and `counting` (mode, precision, optimizer, input_size, …) are those of
+    `count`. `on` names machines with a calibration or a passport in `results`, or with a
+    datasheet; without it, this one. `refine_s` times the operators that matter most, here.
+    """
+    from ridgeline.pipeline.predict import Predictions, open_predictor
+
+    with _errors_name_arguments():
+        predictor = open_predictor(
+            Path(results), (on,) if isinstance(on, str) else tuple(on),
+            compile_mode=compile_mode, refine_s=refine_s, with_layers=layers,
+        )  # fmt: skip
+        sizes = (batch_size,) if isinstance(batch_size, int | None) else tuple(batch_size)
+        counts = [count(model, inputs, batch_size=size, **counting) for size in sizes]
+        steps = [step for counted in counts for step, _ in predictor.predict(counted)]
+        return Predictions(steps=tuple(steps), notes=tuple(predictor.notes))
+
+
 def growth(
     model: str, *, mode: str = "infer", precision: str = "fp32", input_size: InputSize = None,
     seq_len: int | None = None, config: Config = None,
@@ -398,11 +425,11 @@ def formula(operator: str, kind: str = "custom") -> Callable[[CostFunction], Cos
     that the operator had.
     """
     from ridgeline.count.formulas import FORMULAS, Entry
-    from ridgeline.count.trace import forget_operators
+    from ridgeline.count.trace import operator_of
 
     def register(function: CostFunction) -> CostFunction:
         FORMULAS[operator] = Entry(kind, function)
-        forget_operators()
+        operator_of.cache_clear()
         return function
 
     return register

@@ -84,11 +84,11 @@ def _make_row(
 ) -> dict[str, Any]:
     name = point["layer"] or point["phase"]
     why = f"; it {executed[name]}" if name in executed else ""
-    whole_s = max(run.step_time_s, run.layer_sum_s or 0.0)
+    is_longer = (run.layer_sum_s or 0.0) > (1 + LAYERS_OFF) * run.step_time_s
     return {
         **{key: point[key] for key in COLUMNS if key in point},
         "layer": name,
-        "share": point["headroom_s"] / whole_s if whole_s else float("nan"),
+        "share": float("nan") if is_longer else point["headroom_s"] / run.step_time_s,
         "meaning": describe_point(point) + why + describe_doubt(run),
         "advice": advise(point, run, roofs),
     }
@@ -171,6 +171,11 @@ def describe_joules(
         return (
             f"{si(step['power_w'], 'W')} are more than the power cap of {si(cap_w, 'W')} allows:"
             " likely a wrong reading, measure it again"
+        )
+    if step["energy_efficiency"] > OVER_CAP:
+        return (
+            "it takes fewer joules than its floor: likely a wrong reading, or coefficients that do"
+            " not fit"
         )
     share = {name: step[f"{name}_share"] for name in ("constant", "bytes", "flops")}
     name = max(share, key=lambda one: share[one] if share[one] == share[one] else 0.0)

@@ -23,6 +23,7 @@ from ridgeline.records import Device as Device
 from ridgeline.records import Host as Host
 from ridgeline.records import Provenance as Provenance
 from ridgeline.sensors.nvidia import read_gpus, start_nvml
+from ridgeline.sensors.power_mode import NVPMODEL, POWER_KEYS, POWER_LIMIT, parse_nvpmodel
 from ridgeline.version import __version__
 
 LIBRARIES = (  # those that can change a result; in the order of pyproject.toml
@@ -36,6 +37,7 @@ LIBRARIES = (  # those that can change a result; in the order of pyproject.toml
 # TORCHINDUCTOR_COMPILE_THREADS (under Nsight Compute) and the offline switches of Hugging Face.
 SPEED_PREFIXES = ("OMP_", "MKL_", "MALLOC_", "KMP_", "TORCH_", "CUDA_", "PYTORCH_")
 SPEED_NAMES = ("LD_PRELOAD", "NVIDIA_TF32_OVERRIDE")
+# Recorded beside the variables: a power limit that is not the default, a Jetson's power mode.
 SECRETS = ("TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "KEY")  # never stored, whatever the prefix
 
 RunCommand = Callable[[Sequence[str]], str | None]  # its output; None if it is absent or fails
@@ -71,17 +73,19 @@ def collect(
     environ: Mapping[str, str] | None = None,
 ) -> Provenance:
     """Everything about here and now. Call it once per run, outside what is timed."""
+    host = describe_host(run=run, read=read, system=system or platform.system())
+    variables = speed_variables(os.environ if environ is None else environ)
     return Provenance(
         time=(now or datetime.now()).astimezone().isoformat(timespec="seconds"),
         command=command_line(sys.argv if argv is None else argv),
-        host=describe_host(run=run, read=read, system=system or platform.system()),
+        host=host,
         python=platform.python_version(),
         ridgeline=__version__,
         libraries=library_versions(),
         backends=torch_backends(sys.modules.get("torch")),
         commit=find_commit(run),
         ridgeline_commit=find_own_commit(run),
-        environment=speed_variables(os.environ if environ is None else environ),
+        environment={**variables, **read_power_settings(host.devices, run)},
     )
 
 
@@ -117,7 +121,8 @@ def find_devices(
     return tuple(
         Device(
             kind=gpu.kind, index=gpu.system_index or 0, name=gpu.name, driver=gpu.driver,
-            memory_bytes=gpu.memory_bytes, max_core_clock_hz=gpu.max_clock_hz,
+            memory_bytes=gpu.memory_bytes, default_power_limit_w=gpu.default_power_limit_w,
+            max_core_clock_hz=gpu.max_clock_hz,
             max_memory_clock_hz=gpu.max_memory_clock_hz, power_limit_w=gpu.power_limit_w,
             compute_capability=gpu.compute_capability,
         )
@@ -170,8 +175,17 @@ def speed_variables(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: environ[name] for name in sorted(environ) if _is_speed_variable(name)}
 
 
+def read_power_settings(devices: Sequence[Device], run: RunCommand) -> dict[str, str]:
+    """A power limit that is not the device's default, and the power mode of a Jetson."""
+    limits = [d.power_limit_w for d in devices if d.power_limit_w is not None
+              and d.default_power_limit_w not in (None, d.power_limit_w)]  # fmt: skip
+    found = {POWER_LIMIT: ",".join(f"{limit_w:g}" for limit_w in limits)} if limits else {}
+    mode = parse_nvpmodel(run(("nvpmodel", "-q")) or "")
+    return found | ({NVPMODEL: f"{mode[0]}:{mode[1]}"} if mode else {})
+
+
 def _is_speed_variable(name: str) -> bool:
-    is_known = name in SPEED_NAMES or name.startswith(SPEED_PREFIXES)
+    is_known = name in (*SPEED_NAMES, *POWER_KEYS) or name.startswith(SPEED_PREFIXES)
     return is_known and name.isidentifier() and not any(word in name.upper() for word in SECRETS)
 
 

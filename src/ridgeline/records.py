@@ -102,6 +102,7 @@ class Device:
     max_core_clock_hz: float | None = None
     max_memory_clock_hz: float | None = None
     power_limit_w: float | None = None
+    default_power_limit_w: float | None = None
     compute_capability: str | None = None
 
 

@@ -125,6 +125,7 @@ STEP_SETTINGS = tuple(
     if f.name not in (*MEASURING, *LOADING, "backend", "precision", "optimizer", "lr", "momentum",
                       "weight_decay", "compile", "data")
 )  # fmt: skip
+NOT_COUNTED = ("channels_last", "grad_accum_steps", "algorithm")  # a count lacks their effect
 CHOICES = {
     "backend": BACKENDS, "precision": PRECISIONS, "optimizer": tuple(OPTIMIZERS),
     "compile": COMPILE_MODES, "algorithm": ALGORITHMS,
@@ -166,6 +167,11 @@ def check_momentum(name: str, options: Mapping[str, Any]) -> None:
 
 def check_mode(mode: str) -> None:
     one_of("mode", mode, MODES)
+
+
+def is_counted(settings: object) -> bool:
+    """Whether a step is as its count has it: what is predicted from a count is that step."""
+    return all(getattr(settings, n) == getattr(Settings(), n) for n in NOT_COUNTED)
 
 
 def one_of(what: str, value: str, choices: tuple[str, ...]) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
+import pyarrow as pa
 import pytest
 
 from ridgeline.captures.normalise import (
+    decide_mark,
     find_mark,
-    read_number,
+    read_numbers,
     read_ranges,
     unit_factor,
 )
@@ -43,7 +45,7 @@ def test_factors(metric: str) -> None:
 
 
 MARKS = {
-    ",": ["65,77", "1.234,5", "1.048.576", "0,123", "1234,567", "1 234 567,5", "1,71799E+10",
+    ",": ["65,77", "1.234,5", "1.048.576", "0,123", "1234,567", "1,71799E+10",
           "1,718E+10"],  # nobody groups digits before an exponent
     ".": ["65.77", "1,234.5", "134,957,158,144", "344.256000", "1.718e-3", "1,234.5e3"],
     "": ["117.344", "1,024"],  # either
@@ -57,19 +59,31 @@ def test_the_decimal_mark_of_a_number(mark: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("texts", "mark", "ambiguous"),
+    [
+        (["117.344", "65,77"], ",", ""), (["1,024", "65.77"], ".", ""), (["1,024"], ".", "1,024"),
+        (["1 234 567,5"], ",", ""), (["12.16 {6.08; 6.08}"], ".", ""), (["17", "nan"], ".", ""),
+    ],
+)  # fmt: skip
+def test_the_decimal_mark_of_a_file(texts: list[str], mark: str, ambiguous: str) -> None:
+    assert decide_mark([pa.array(texts)]) == (mark, ambiguous)
+
+
+@pytest.mark.parametrize(
     ("text", "mark", "value"),
     [
         ("117.344", ",", 117344), ("117.344", ".", 117.344), ("1,024", ".", 1024),
-        ("1,024", ",", 1.024), ("65,77", ".", 65.77),  # its own evidence goes first
-        ("1\u202f234,5", ",", 1234.5), ("1'234.5", ".", 1234.5), ("3.2e+03", ".", 3200),
-        ("1,718E+10", ".", 17_180_000_000), ("1.718E+10", ",", 17_180_000_000),
-        ("12.16 {6.08; 6.08}", ".", 12.16), ("-4", ".", -4),
+        ("1,024", ",", 1.024), ("1\u202f234,5", ",", 1234.5), ("1'234.5", ".", 1234.5),
+        ("3.2e+03", ".", 3200), ("1,718E+10", ",", 17_180_000_000), ("-4", ".", -4),
+        ("12.16 {6.08; 6.08}", ".", 12.16),
+        ("65,77", ".", math.nan), ("1.718E+10", ",", math.nan),  # of another mark
         *((text, ".", math.nan) for text in
-          ("", "n/a", "(!) n/a", "nan", "(!) nan", "inf", "PolicySpread", "1.2.3,4,5", "9" * 500)),
+          ("", "n/a", "(!) n/a", "nan", "(!) nan", "PolicySpread", "1.2.3,4,5")),
     ],
 )  # fmt: skip
 def test_values(text: str, mark: str, value: float) -> None:
-    assert read_number(text, mark) == pytest.approx(value, rel=0, nan_ok=True)
+    (number,) = read_numbers(pa.array([text]), mark)
+    assert number == pytest.approx(value, rel=0, nan_ok=True)
 
 
 def test_ranges_may_have_colons_in_their_names() -> None:

@@ -202,11 +202,15 @@ def test_the_chip_of_a_named_device_tells_what_its_counters_mean(tmp_path: Path)
 @pytest.mark.parametrize(
     ("device", "problem", "hint"),
     [
-        ("v100", f"{PRODUCTS} is of NVIDIA H200, not of Tesla V100 PCIe 16GB", "leave --device"),
+        (
+            "v100",
+            f"{PRODUCTS} is of NVIDIA H200 (CC 9.0), not of Tesla V100 PCIe 16GB",
+            "leave --device",
+        ),
         ("v1000", "there is no datasheet of a device 'v1000'", "close names: Tesla V100 PCIe 16GB"),
         ("zzz", "there is no datasheet of a device 'zzz'", "for example v100"),
     ],
-)
+)  # fmt: skip
 def test_a_device_that_cannot_be_meant(device: str, problem: str, hint: str) -> None:
     with pytest.raises(RidgelineError) as refused:
         read_captures([PRODUCTS], device=device)

@@ -76,7 +76,10 @@ def test_the_same_in_json_and_in_the_report(results: Path, capsys: Printed) -> N
     assert ridgeline("roofline", "--energy", "--no-figures", "--json", *at) == 0
     energies = json.loads(capsys.readouterr().out)["energies"]
     assert {row["grain"] for row in energies} == {"step", "phase", "layer"}
-    assert ridgeline("report", "--no-figures", *at) == 0
+    mine = results / "mine.yaml"
+    mine.write_text("- {claim: VGG-16 draws much., test: vgg16.energy_j_per_step > 50}\n")
+    assert ridgeline("report", "--no-figures", "--hypotheses", str(mine), *at) == 0
+    assert "A1 held: VGG-16 draws much.\n" in capsys.readouterr().out
     sentence = "a step takes 59.7 J, its energy floor is"
     assert sentence in (results / "report.md").read_text(encoding="utf-8")
     assert sentence in (results / "report.html").read_text(encoding="utf-8")
@@ -86,3 +89,33 @@ def test_without_joules_there_is_nothing_to_show(capsys: Printed) -> None:
     folder = STORED.parent / "cpu"
     assert ridgeline("roofline", "--energy", "--no-figures", "--results", str(folder)) == 2
     assert "no run has joules: no meter counted any" in capsys.readouterr().err
+
+
+def test_joules_of_another_tool_under_coefficients_of_a_file(
+    tmp_path: Path, capsys: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given coefficients of a device that was not measured, and runs with watts of another meter
+    monkeypatch.chdir(tmp_path)
+    Path("loads.csv").write_text(LOADS)
+    rows = (
+        "resnet18_cifar,cuda,NVIDIA H200,infer,1,fp32,1,0.001,300",
+        "resnet18_cifar,cuda,NVIDIA H200,infer,4,fp32,1,0.001,60",
+        "resnet18_cifar,cuda,NVIDIA H200,infer,16,fp32,1,0.002,300",
+    )
+    header = "arch,backend,device_name,mode,batch_size,precision,measured_iters,elapsed_sec"
+    Path("metrics.csv").write_text("\n".join([f"{header},mean_power_w", *rows]) + "\n")
+    assert ridgeline("machine", "measure", "--energy", "--from", "loads.csv",
+                     "--name", "nvidia-h200") == 0  # fmt: skip
+    assert ridgeline("import", "metrics.csv") == 0
+    capsys.readouterr()
+
+    assert ridgeline("roofline", "--energy", "--no-figures") == 0
+
+    # then their joules stand under their floors, and the odd one is named
+    out = capsys.readouterr().out
+    assert "resnet18_cifar, batch 16, fp32 on nvidia-h200: a step takes 600 mJ" in out
+    assert "flag: " in out and "0.015 J per sample where batches 1 and 16 suggest 0.106" in out
+    table = pd.read_csv("results/energy_points.csv")
+    steps = table[table["grain"].eq("step")]
+    assert steps["energy_j"].tolist() == pytest.approx([0.3, 0.06, 0.6])
+    assert steps["energy_floor_j"].notna().all()

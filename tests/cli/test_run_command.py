@@ -71,8 +71,9 @@ def test_models_precisions_and_batches_in_one_call(folder: Path, capsys: Printed
         assert f"-sweep-{model.replace(':', '-')}-bs{batch}-" in run.run_id
     assert len(lines_of(streams.out)) == 8
     assert "medians of" not in streams.out
-    # and the fall-back of tf32 is told, and kept
-    assert streams.err.count("note: net.py:make, batch 1, tf32: tf32 is not used: TF32 is a") == 1
+    # and that fp32 ran in place of tf32 is a note, and stored
+    note = "note: net.py:make, batch 1, input 3x8x8, fp32: tf32 is not used: TF32 is a"
+    assert streams.err.count(note) == 1
     for run in runs:
         said = [text for text in run.result.warnings if text.startswith("tf32 is not used")]
         assert len(said) == (run.request.precision == "tf32")
@@ -171,12 +172,12 @@ def test_quiet_prints_results_and_notes_on_them(folder: Path, capsys: Printed) -
     assert len(lines_of(streams.out)) == 1
     # that it was fp32 is said, and where the runs are is not
     notes = streams.err.splitlines()
-    assert notes[0].startswith("note: net.py:make, batch 2, tf32: ") and "fp32" in notes[0]
+    assert notes[0].startswith("note: net.py:make, batch 2, input 4, fp32: tf32 is not used")
     assert all(note.startswith("note: ") for note in notes)
     # and yet it says why a run failed
     assert run_here("net.py:make", "--input-size", "5", *QUICK, "-q") == 3
     assert capsys.readouterr().err.startswith(
-        "ridgeline: net.py:make, batch 32, fp32: failed: RuntimeError: "
+        "ridgeline: net.py:make, batch 32, input 5, fp32: failed: RuntimeError: "
     )
 
 

@@ -152,7 +152,7 @@ def test_every_crash_is_a_failed_run_and_the_next_goes_on(crashes: Path) -> None
     assert [answer["status"] for answer in answers] == ok
     assert "between the results\n" in done.stderr
     for name in REASONS:
-        assert f"ridgeline: bad.py:{name}, batch 2, fp32: failed: " in done.stderr
+        assert f"ridgeline: bad.py:{name}, batch 2, input 4, fp32: failed: " in done.stderr
     assert "Traceback" not in done.stderr
     # and what was said is kept with the run
     results = ResultsFolder(crashes / "results")

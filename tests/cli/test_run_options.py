@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import typer
 from pytest import MonkeyPatch
-from tests.cli.analyzed_here import Printed
+from tests.cli.analyzed_here import Printed, command
 from tests.cli.small_runs import NET_MAKE, QUICK, folder, json_of, run_here
 
 from ridgeline.cli import main
@@ -32,7 +32,14 @@ EVERYTHING = {  # every option that makes sense together with the others
     "--layer-energy": None, "--seed": "1", "--label": "all at once", "--results": "kept",
     "--json": None, "--quiet": None, "--debug": None, "--in-process": None,
 }  # fmt: skip
-IN_OTHER_TESTS = {"--seq-len", "--compile", "--compile-mode", "--find-max-batch"}
+IN_OTHER_TESTS = {
+    "--seq-len",
+    "--compile",
+    "--compile-mode",
+    "--find-max-batch",
+    "--list-models",
+    "--weights",
+}
 
 
 def options_of_run() -> set[str]:
@@ -62,6 +69,12 @@ def test_every_option_is_accepted(folder: Path, capsys: Printed) -> None:
 
 
 SYNTAX = "def make(:\n    pass\n"
+
+
+def test_the_models_that_there_are(capsys: Printed) -> None:
+    assert command("run", "--list-models", "resnet*_cifar") == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert names[:2] == ["resnet18_cifar", "resnet34_cifar"]
 
 
 def test_names_are_looked_at_before_anything_is_measured(folder: Path, capsys: Printed) -> None:
@@ -177,7 +190,7 @@ def test_debug_shows_where_another_process_failed(
     wrong = ("net.py:make", "--input-size", "5", "-b", "2", *QUICK, "-q")
     assert run_apart(*wrong) == 3
     said = capsys.readouterr().err
-    assert said.startswith("ridgeline: net.py:make, batch 2, fp32: failed: RuntimeError: ")
+    assert said.startswith("ridgeline: net.py:make, batch 2, input 5, fp32: failed: RuntimeError: ")
     assert said.endswith("; --debug shows it here\n")
     assert run_apart(*wrong, "--debug") == 3
     log = ResultsFolder().read_log(ResultsFolder().run_ids()[-1])

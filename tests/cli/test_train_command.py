@@ -19,9 +19,8 @@ from tests.train.small_training import net_file, what_differs
 from ridgeline.cli.options import MODELS
 from ridgeline.cli.train import CLASSIFIERS
 from ridgeline.store import ResultsFolder
-from ridgeline.train import checkpoints, trainer
+from ridgeline.train import checkpoints
 from ridgeline.train.trainer import Trainer
-from ridgeline.workloads.cifar10 import build_classifier
 
 TRAIN = (sys.executable, "-m", "ridgeline", "train")
 SMALL = ("--data", "synthetic", "--limit-train", "70", "--limit-test", "30", "--batch-size", "16",
@@ -99,19 +98,6 @@ def test_profile_one_step_saves_nothing(net: str, capsys: Printed) -> None:
     )
     assert not Path("artifacts").exists()
     assert not Path("results").exists()
-
-
-@pytest.mark.parametrize(("model", "is_noted"), [("resnet18", True), ("resnet18_cifar", False)])
-def test_a_short_name_that_once_was_another_network(
-    net: str, capsys: Printed, monkeypatch: MonkeyPatch, model: str, is_noted: bool
-) -> None:
-    monkeypatch.setattr(trainer, "build_classifier", lambda *_: build_classifier(net, 32))
-    assert ridgeline(model, *SMALL, "--epochs", "1") == 0
-    note = (
-        "note: resnet18 is torchvision's, made for large images, as in every command; "
-        "resnet18_cifar, which `train resnet18` meant before, is made for 32x32\n"
-    )
-    assert (note in capsys.readouterr().err) is is_noted
 
 
 # ---------------------------------------------------------------- going on

@@ -95,7 +95,10 @@ def test_recomputation_is_backward_work() -> None:
     forward = 8 + 16 + 8
     # then backward reads its input and weight once for both, and writes its output again
     backward = (8 + 16 + 8) + (8 + 8 + 16)
-    assert layers(model, x(2, 4))["block.0"] == (forward + backward,) * 2
+    fused = layers(model, x(2, 4))
+    assert fused["block.0"] == (forward + backward,) * 2
+    # and of the activation it reads the input and a gradient, and writes a gradient
+    assert fused["block.1"] == ((8 + 8) + (8 + 8 + 8),) * 2
 
 
 def test_a_lookup_reads_the_rows_that_are_named() -> None:

@@ -52,11 +52,17 @@ def clean(text: str) -> str:
 
 
 def answer(*arguments: str) -> Any:
-    """The JSON of a command; of a refusal the exit code and the first line of the error."""
+    """The JSON of a command; of a refusal the exit code and its first line."""
     code, out, err = call(*arguments)
     if code == 0:
         return json.loads(out)
-    return {"exit": code, "error": (err.splitlines() or [""])[0]}
+    return {"exit": code, "error": refusal_in(err)}
+
+
+def refusal_in(err: str) -> str:
+    """The line that says what happened; lines on progress may stand before it."""
+    lines = err.splitlines() or [""]
+    return next((line for line in lines if line.startswith("ridgeline: ")), lines[0])
 
 
 def structure(value: object) -> Any:
@@ -378,7 +384,7 @@ def structure_of(command: Sequence[str]) -> Any:
     code, out, err = call(*command, "--json")
     if out.strip():
         return structure(json.loads(out))
-    return {"exit": code, "error": (err.splitlines() or [""])[0]}
+    return {"exit": code, "error": refusal_in(err)}
 
 
 def title(command: Sequence[str]) -> str:

@@ -53,4 +53,5 @@ def test_advice_of_an_analysis_names_arguments() -> None:
     study = make_study([run_row()], [step_row()], [finding])
     result = AnalyzeResult(study=study, outputs=Outputs(), stages=[], run_ids=("a",))
     assert "conv: takes 6 ms; channels_last=True <2>" in str(result)
+    assert result.findings["advice"].to_list() == ["channels_last=True <2>"]
     assert "channels_last=True &lt;2&gt;</p>" in result._repr_html_()

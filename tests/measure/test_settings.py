@@ -74,8 +74,8 @@ def test_as_plain_values() -> None:
         "backend": "auto", "device": 0, "precision": "amp", "warmup_iters": None, "iters": None,
         "optimizer": "sgd", "lr": 0.1, "momentum": None, "weight_decay": None,
         "grad_accum_steps": 1, "channels_last": False, "deterministic": False,
-        "cudnn_benchmark": False, "compile": None, "algorithm": "default", "nvtx": False,
-        "seed": 0, "data": "synthetic", "workers": 0, "pin_memory": False,
+        "cudnn_benchmark": False, "compile": None, "algorithm": "default", "weights": None,
+        "nvtx": False, "seed": 0, "data": "synthetic", "workers": 0, "pin_memory": False,
         "prefetch_factor": None, "augment": True,
         "layers": True, "energy": None, "energy_time_s": 5.0, "layer_energy": False,
     }  # fmt: skip

@@ -77,8 +77,8 @@ def test_loop_multiplies_by_its_trip_count(tmp_path: Path) -> None:
     assert result.op_costs[1].formula == "2·times·M·N·K = 2·7·2·3·3 = 252"
     assert result.modules[""].output_shapes == ((7, 2, 3),)
     assert result.params == 9
-    with pytest.raises(RidgelineError, match="trip count of Loop 'steps' is 7 in the file, not 9"):
-        count(proto, tmp_path, dims={"steps": 9})
+    # and a number that the user gives goes first
+    assert count(proto, tmp_path, dims={"steps": 9}).total.macs == 9 * 2 * 9
 
 
 def test_loop_asks_for_its_trip_count(tmp_path: Path) -> None:
@@ -136,8 +136,6 @@ def test_scan_runs_over_its_axis(tmp_path: Path) -> None:
     result = count(proto, tmp_path)
     assert (result.total.other_flops, result.total.transcendentals) == (9 * 4, 9 * 4)
     assert result.modules[""].output_shapes == ((9, 4),)
-    with pytest.raises(RidgelineError, match="trip count of Scan 'scan' is 9 in the file, not 8"):
-        count(proto, tmp_path, dims={"scan": 8})
 
 
 def test_function_bodies_take_the_place_of_calls(tmp_path: Path) -> None:
@@ -319,34 +317,18 @@ def test_weights_that_do_not_fit_their_bytes_are_not_counted(tmp_path: Path) -> 
     assert "256 bytes do not hold 16·64 weights of 4 bits" in result.notes[0]
 
 
-@pytest.mark.parametrize(
-    ("name", "params"),
-    [
-        ("val_70", 12),
-        ("onnx::Mul_12", 12),
-        ("340", 12),
-        ("/attn/Sqrt_output_0", 12),
-        # the path of a parameter
-        ("scale", 12 + 1),
-        ("layers.0.scale", 12 + 1),
-    ],
-)
 @pytest.mark.parametrize("op", ["Mul", "Add"])
-def test_a_single_number_that_an_exporter_named(
-    op: str, name: str, params: int, tmp_path: Path
-) -> None:
+def test_a_single_number_is_no_parameter(op: str, tmp_path: Path) -> None:
     # given a product with 3x4 weights, and a number that every element is multiplied with
     nodes = [
         helper.make_node("MatMul", ["a", "w"], ["h"], name="product"),
-        helper.make_node(op, ["h", name], ["y"], name="scaled"),
+        helper.make_node(op, ["h", "scale"], ["y"], name="scaled"),
     ]
-    stored = {"w": np.ones((3, 4), np.float32), name: np.ones(1, np.float32)}
+    stored = {"w": np.ones((3, 4), np.float32), "scale": np.ones(1, np.float32)}
     result = count(model(nodes, {"a": x(2, 3)}, ["y"], stored=stored), tmp_path, mode="train")
-    # then it is a parameter, with a gradient and an update, if its name is that of one
-    learned = [phase for path, phase in {(op.path, op.phase) for op in result.op_costs}
-               if path == "scaled" and phase in ("weight-grad", "optimizer")]  # fmt: skip
-    assert result.params == params
-    assert sorted(learned) == (["optimizer", "weight-grad"] if params > 12 else [])
+    # then it has no gradient and no update
+    phases = {op.phase for op in result.op_costs if op.path == "scaled"}
+    assert (result.params, phases - {"input-grad"}) == (12, {"forward"})
 
 
 # ---------------------------------------------------------------- stated shapes

@@ -10,7 +10,6 @@ import pytest
 from ridgeline.predict.intervals import (
     SeenError,
     conformal_quantile,
-    describe_past,
     expected_error,
     find_widening,
     step_interval,
@@ -60,12 +59,4 @@ def test_a_changed_driver_and_a_drift_widen_the_interval() -> None:
     assert found.reasons == (
         "driver was 570 at the calibration and is 580: calibrate again",
         "the ceilings moved by -6% since the calibration: calibrate again",
-    )
-
-
-def test_the_past_in_words() -> None:
-    assert describe_past([], 0) == ""
-    assert (
-        describe_past([0.02, -0.06], 1)
-        == "last 2 predictions on this machine: 4.0 % mean, 1 of 2 inside"
     )

@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from ridgeline.errors import RidgelineError
+from ridgeline.machine import system
 from ridgeline.profile.counting import find_ncu
 from ridgeline.profile.processes import Ncu
 from ridgeline.profile.request import Plan
@@ -23,6 +24,14 @@ dram__bytes                Counter     byte    # of bytes accessed in DRAM
 gpu__time_duration         Counter     ns      incremental duration
 Note: the names need .sum or .avg
 """
+
+
+@pytest.fixture(autouse=True)
+def _no_ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No variable, no program on the path, none in the usual folders."""
+    monkeypatch.delenv("RIDGELINE_NCU", raising=False)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(system, "NCU_PATTERNS", (f"{tmp_path}/cuda-*/ncu",))
 
 
 def script(path: Path, says: str, then: str = "") -> Path:

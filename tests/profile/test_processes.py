@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import threading
 import time
@@ -28,7 +29,6 @@ from ridgeline.profile.profile_step import (
     COUNTERS,
     TRACE,
     Job,
-    hold_parent_lock,
     job_here,
     profile_step,
 )
@@ -224,11 +224,10 @@ def test_a_traced_step_leaves_a_trace(
 def test_a_program_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     job = given(monkeypatch, tmp_path, must_wait=True)
     monkeypatch.setattr(step_mark, "PARENT_CHECK_S", 0.0)
-    with hold_parent_lock(tmp_path):
-        timer = threading.Timer(0.1, job.path("go").touch)
-        timer.start()
-        assert loop() == 3
-        timer.join()
+    timer = threading.Timer(0.1, job.path("go").touch)
+    timer.start()
+    assert loop() == 3
+    timer.join()
 
 
 def test_one_of_several_processes_is_refused(
@@ -244,8 +243,9 @@ def test_one_of_several_processes_is_refused(
 
 def test_nobody_waits_for_one_who_is_gone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # given someone who asked, and who has ended since
-    given(monkeypatch, tmp_path, must_wait=True, warmup=0)
-    with hold_parent_lock(tmp_path):
+    parent = subprocess.Popen(["true"])  # has ended, whether it is waited for or not
+    given(monkeypatch, tmp_path, must_wait=True, warmup=0, parent_id=parent.pid)
+    while runs(parent.pid):
         pass
     with pytest.raises(SystemExit, match="the parent process of one ended"), profile_step():
         raise AssertionError("not our turn")

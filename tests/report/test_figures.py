@@ -145,7 +145,13 @@ def test_the_files_of_a_study(tmp_path: Path) -> None:
         "roofline_gpu_hierarchical.png", "throughput_gpu.png", "roofline_cpu.png",
         "throughput_cpu.png", "runtime.png",
     ]  # fmt: skip
-    elsewhere = {"sweep", "training", *OF_CONVOLUTIONS, *ENERGY_KINDS}  # none of them here
+    elsewhere = {
+        "sweep",
+        "training",
+        "prediction",
+        *OF_CONVOLUTIONS,
+        *ENERGY_KINDS,
+    }  # none of them here
     assert {figure.kind for figure in found} == {*KINDS} - elsewhere
     assert {figure.env for figure in found} == {"gpu", "cpu", ""}
     assert all(path.is_file() for figure in found for path in figure.paths)

@@ -129,3 +129,14 @@ def test_layers_say_why_their_floors_add_up_to_more_than_that_of_the_step(tmp_pa
     # and not where they add up to no more than the step's
     assert floor_notes(made) == {"a": note}
     assert floor_notes(make_study([run_row()], [step_row(), layers[0]])) == {}
+
+
+def test_a_run_of_a_busy_machine_is_marked(tmp_path: Path) -> None:
+    made = make_study([run_row(disturbed="others")], [step_row()])
+    path = write_page(made, tmp_path / "page.html")
+    data = payload(path)
+    assert [data["words"][place] for place in data["runs"]["flags"]] == [
+        "the machine was busy: others"
+    ]
+    caution = "Caution: the machine was busy (others); measure again when it is quiet."
+    assert caution in path.read_text()

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from tests.report.hand_study import make_study, run_row, step_row
 from tests.stored import write_run
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -26,6 +27,7 @@ from ridgeline.report.stored import (
 )
 from ridgeline.report.study import read_study
 from ridgeline.report.summary import describe_case
+from ridgeline.roofline.floors import find_energies
 from ridgeline.store import ResultsFolder, Run
 
 DATA = Path(__file__).parent.parent / "data"
@@ -169,8 +171,8 @@ def test_the_answer_in_a_sentence(results: ResultsFolder) -> None:
     floor_s = 11.8e12 / 416780367406910.8
     assert one.efficiency == pytest.approx(floor_s / step_s)
     assert describe_case(one) == (
-        "vgg16, batch 128, tf32 training, runs at 1.43 k samples/s on nvidia-h200 (89.8 ms a step)."
-        " The roofs would allow 4.52 k (28.3 ms): it reaches 31.5 %. What sets the floor is"
+        "vgg16, batch 128, tf32 training, runs at 1425 samples/s on nvidia-h200 (89.8 ms a step)."
+        " The roofs would allow 4521 (28.3 ms): it reaches 31.5 %. What sets the floor is"
         " arithmetic."
     )
 
@@ -250,3 +252,30 @@ def test_a_run_of_one_thread_stands_under_the_ceilings_of_one_core(results: Resu
     notes = dict(zip(study.points["run_id"], study.notes_on(study.points), strict=True))
     assert [notes[run_id] for run_id in ids.values()] == ["", basis, ""]
     assert study.remarks == (f"xeon-1-thread: {basis}",)
+
+
+def test_the_largest_headrooms_are_those_of_the_most_time() -> None:
+    # given 3 ms of a step of 10 ms, and 20 ms of a step of 200 ms
+    rows = [
+        {"run_id": "a", "model": "small", "layer": "conv", "headroom_s": 0.003, "share": 0.3},
+        {"run_id": "b", "model": "large", "layer": "conv", "headroom_s": 0.020, "share": 0.1},
+    ]
+    runs = [run_row(run_id="a", model="small"), run_row(run_id="b", model="large")]
+    top = make_study(runs, findings=rows).top_findings()
+    assert top["headroom_s"].to_list() == [0.020, 0.003]
+
+
+def test_the_frugal_the_fast_and_the_front_are_named() -> None:
+    # given a network in three power modes, of which one is slower and takes more than another
+    modes = {"400": (0.02, 0.5), "300": (0.03, 0.3), "200": (0.04, 0.4)}
+    runs = [run_row(run_id=w, energy_j_per_step=j, environment=f"power_limit_w={w}")
+            for w, (_, j) in modes.items()]  # fmt: skip
+    study = make_study(runs, [step_row(run_id=w, time_s=t) for w, (t, _) in modes.items()])
+    study = replace(study, energies=find_energies(study.points, study.runs, {}))
+
+    assert study.energy_sentences == [
+        "net on toy: fewest joules: batch 8, fp32 training, power_limit_w=300 (37.5 mJ in 3.75 ms a"
+        " sample); least time: batch 8, fp32 training, power_limit_w=400 (62.5 mJ in 2.50 ms a"
+        " sample); no step takes less of both than 2 of 3: batch 8, fp32 training,"
+        " power_limit_w=400; batch 8, fp32 training, power_limit_w=300"
+    ]

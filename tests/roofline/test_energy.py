@@ -266,7 +266,8 @@ PRICES = {"fp32": 10e-12, "fp16": 1e-12, "fp8": 0.5e-12}
 
 def measured(constant: float, moved: float, flops: float, **changes: Any) -> dict[str, Any]:
     shares = {"constant_share": constant, "bytes_share": moved, "flops_share": flops}
-    step = {"precision": "fp32", "time_s": 0.02, "floor_s": 0.01, "power_w": 300.0}
+    step = {"precision": "fp32", "time_s": 0.02, "floor_s": 0.01, "power_w": 300.0,
+            "energy_efficiency": 0.5}  # fmt: skip
     return {**step, **shares, **changes}
 
 
@@ -290,6 +291,9 @@ def measured(constant: float, moved: float, flops: float, **changes: Any) -> dic
         (measured(0.1, 0.1, 0.1, power_w=900.0),
          "900 W are more than the power cap of 700 W allows: likely a wrong reading, measure it"
          " again"),
+        (measured(1.2, 0.7, 1.2, energy_efficiency=2.6),
+         "it takes fewer joules than its floor: likely a wrong reading, or coefficients that do not"
+         " fit"),
     ],
 )  # fmt: skip
 def test_what_most_joules_of_a_step_are_for(step: dict[str, Any], finding: str) -> None:

@@ -215,6 +215,11 @@ def test_every_cause_has_an_explanation_and_a_row_here() -> None:
         ("void batch_norm_kernel<float, TransposedGemm<2>>", "norm"),
         # a frame is what its argument is, and not what the arguments of that are
         ("void cutlass::Kernel<cutlass::conv::ImplicitGemmConvolution<NoPermute>>", "product"),
+        (
+            "_ZN7cutlass6KernelINS_4conv6kernel23ImplicitGemmConvolutionINS_4gemm9NoPermuteEEEEE"
+            "vNT_6ParamsE",
+            "product",
+        ),
         ("void cutlass::device_kernel<flash::FlashAttnFwdSm90<Gemm>>(Params)", "attention"),
         ("void cutlass::Kernel2<Unheard<layout::NoPermute>>(Params)", "product"),
         ("void at::reduce_kernel<512, 1, at::ReduceOp<float, at::NormTwoOps<float>>>", "norm"),

@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.predict.calibrations import store_own
 from tests.sweep import networks
 from tests.sweep.quick_sweep import make_sweep, run_sweep
 
@@ -399,3 +400,18 @@ def test_wrong_calls_are_one_error(
     assert ended.value.code == 2
     assert words in error
     assert error.count("\n") == 2
+
+
+def test_the_time_to_go_is_predicted_on_a_calibrated_machine(tmp_path: Path) -> None:
+    store_own(tmp_path)
+    matrix = {"name": "next", "models": "lstm", "backend": "cpu", "batch_size": 7}
+    sweep = open_sweep(matrix, ResultsFolder(tmp_path))
+
+    (status,) = sweep.status(with_stored=True)
+
+    count = ridgeline.count("lstm", batch_size=7, mode="train")
+    (step,) = ridgeline.predict("lstm", batch_size=7, mode="train", results=tmp_path)
+    assert count.batch_size == step.batch_size
+    iters = min(max(10 / step.time_s, 6), 100)
+    assert not status.is_guess
+    assert status.remaining_s == pytest.approx(10 + (10 + iters) * step.time_s)

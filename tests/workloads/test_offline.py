@@ -52,7 +52,7 @@ def wants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("factory", "address"),
     [
-        ("from_url", "https://example.org/weights.pth"),
+        ("from_url", "example.org"),
         ("from_hub", "the Hugging Face hub"),
         ("from_timm", "the Hugging Face hub"),
         ("stubborn", "example.org"),

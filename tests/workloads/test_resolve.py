@@ -8,16 +8,14 @@ from typing import Any
 
 import pytest
 import timm
-import torch
 from tests.workloads.running import error_text, workload
-from torch import nn
 from torchvision import models
 from transformers.models.auto import modeling_auto
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
 from ridgeline.workloads import list_models, own, resolve, sources
-from ridgeline.workloads.workload import build_anywhere, parse_value
+from ridgeline.workloads.workload import parse_value
 
 OTHERS = (
     "other sources are timm:NAME, transformers:TYPE, ultralytics:NAME and path/to/file.py:factory"
@@ -190,27 +188,3 @@ def test_types(value: object, default: object, got: object) -> None:
 def test_what_does_not_fit() -> None:
     with pytest.raises(RidgelineError, match="size=x is not a whole number"):
         parse_value("size", "x", 1)
-
-
-class Counted(nn.Module):
-    """Computes its width with a tensor, and shares one weight between two layers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        width = int(torch.tensor([2, 3]).sum().item())
-        self.first = nn.Linear(4, width)
-        self.second = nn.Linear(4, width)
-        self.second.weight = self.first.weight
-        self.first.bias.requires_grad = False
-        self.register_buffer("seen", torch.zeros(width))
-
-
-def test_parameters_are_on_meta_and_shared() -> None:
-    with torch.device("meta"):
-        module = build_anywhere(Counted)
-    assert {name: tuple(p.shape) for name, p in module.named_parameters()} == {
-        "first.weight": (5, 4),
-        "first.bias": (5,),
-        "second.bias": (5,),
-    }
-    assert {tensor.device.type for tensor in module.state_dict().values()} == {"meta"}

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.captures.ncu_messages import ReadingLog
+from ridgeline.captures.normalise import READ_TEXT
 from ridgeline.captures.quantities import (
     LOWER_BOUND,
     NO_BYTES,
@@ -54,15 +55,11 @@ TEXTS = (
     "device",
 )  # fmt: skip
 FLOPS = {  # the names of `ridgeline import --json` and their columns
-    "fp64": "flops_fp64_vector",
-    "fp32": "flops_fp32_vector",
-    "fp16": "flops_fp16_vector",
-    "tensor_fp16": "flops_fp16_matrix",
-    "tensor_bf16": "flops_bf16_matrix",
-    "tensor_tf32": "flops_tf32_matrix",
-    "tensor_fp8": "flops_fp8_matrix",
-    "tensor_int8": "flops_int8_matrix",
-    "tensor_fp64": "flops_fp64_matrix",
+    **{kind: f"flops_{kind}_vector" for kind in ("fp64", "fp32", "fp16")},
+    **{
+        f"tensor_{kind}": f"flops_{kind}_matrix"
+        for kind in ("fp16", "bf16", "tf32", "fp8", "int8", "fp64")
+    },
 }
 BYTES = ("dram_bytes", "l2_bytes", "l1_bytes")
 PROGRAM = "ncu program"  # the kind of a program that was profiled here
@@ -144,7 +141,9 @@ TEXT_COLUMNS = (
     "kernel", "id", "process_id", "host", "stream", "grid", "block", "nvtx", "device",
     "device_number", "compute_capability",
 )  # fmt: skip
-_LAUNCH = ["host", "process_id", "id", "kernel"]  # columns that identify one
+_LAUNCH = [  # columns that identify one
+    "host", "process_id", "id", "kernel", "grid", "block", "compute_capability",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,90 +176,93 @@ class Counters:
 def make_counters(
     path: Path,
     kind: str,
-    kernels: pd.DataFrame,
-    collected: pd.DataFrame,
+    texts: pd.DataFrame,
+    metrics: Mapping[str, Any],
     log: ReadingLog,
-    notes: Sequence[str],
+    notes: Sequence[str] = (),
     *,
     has_rules: bool = False,
 ) -> Counters:
-    """Without values that no counter can have; a file without kernels is refused."""
-    if not len(kernels):
+    """From texts of kernels as a file has them, and metrics; without kernels it is refused.
+
+    `texts` has any of TEXT_COLUMNS and, of a table of sums, launches. Values that no counter can
+    have are left out.
+    """
+    import numpy as np
+    import pandas as pd
+
+    if not len(texts):
         raise log.refusal(path, "holds no kernels")
-    metrics = collected.where((collected >= 0) & (collected < math.inf))
+    kernels = pd.DataFrame("", index=texts.index, columns=TEXT_COLUMNS, dtype=object)
+    for name in kernels.columns.intersection(texts.columns):
+        places, different = pd.factorize(texts[name])  # few are different
+        read = READ_TEXT.get(name, str.strip)
+        kernels[name] = np.array([read(text) for text in different], dtype=object)[places]
+    if "launches" in texts:
+        kernels["launches"] = texts["launches"].astype("int64")
+    values = pd.DataFrame(metrics, index=kernels.index, dtype=float)
     return Counters(
-        file=str(path), kind=kind, kernels=kernels, metrics=metrics,
+        file=str(path),
+        kind=kind,
+        kernels=kernels,
+        metrics=values.where((values >= 0) & (values < math.inf)),
         notes=(*notes, *log.notes()),
-        has_rules=has_rules, log=log,
-    )  # fmt: skip
+        has_rules=has_rules,
+        log=log,
+    )
 
 
 # ---------------------------------------------------------------- a device that a user names
-
 
 MOST_CLOSE = 5  # names in a message
 
 
 def find_devices(name: str) -> list[Datasheet]:
     """The devices with a datasheet that a name is for: several where it leaves the part open."""
-    if devices := _devices_called(name):
+    if sheet := datasheet_for(name):
+        return [sheet]
+    words = {sheet.name: _split_words(sheet.name) for sheet in list_datasheets()}
+    parts = _split_words(name)
+    if devices := [one for one in list_datasheets() if parts and parts <= words[one.name]]:
         return devices
-    words = {word for sheet in list_datasheets() for word in _words(sheet.name)}
-    near = set(get_close_matches(name.casefold(), sorted(words), n=1))
-    close = [one.name for one in list_datasheets() if near & _words(one.name)]
-    names = ", ".join(dict.fromkeys(close[:MOST_CLOSE]))
+    near = set(get_close_matches(name.casefold(), sorted(set().union(*words.values())), n=1))
+    close = [title for title, words_of in words.items() if near & words_of][:MOST_CLOSE]
     raise RidgelineError(
         f"there is no datasheet of a device {name!r}",
-        hint=f"close names: {names}" if names else "for example v100, a100 or h200",
+        hint=f"close names: {', '.join(close)}" if close else "for example v100, a100 or h200",
     )
 
 
-def _devices_called(name: str) -> list[Datasheet]:
-    sheet, words = datasheet_for(name), _words(name)
-    if sheet is not None:
-        return [sheet]
-    return [one for one in list_datasheets() if words and words <= _words(one.name)]
-
-
-def _words(name: str) -> set[str]:
+def _split_words(name: str) -> set[str]:
     return set(re.findall(r"[a-z0-9]+", name.casefold()))
 
 
 def name_device(counters: Counters, devices: Sequence[Datasheet]) -> Counters:
-    """Where a file does not name its device, the first of these; another one is refused."""
-    kernels, device = counters.kernels, devices[0]
-    for name in counters.distinct("device"):
-        if not any(one in devices for one in _devices_called(name)):
-            raise _refuse_device(counters, name, device)
-    for capability in counters.distinct("compute_capability"):
-        if capability not in {one.compute_capability for one in devices}:
-            raise _refuse_device(counters, f"a device of compute capability {capability}", device)
-    if kernels["device"].ne("").all():
-        return counters
+    """Where a file does not name its device, the first of these; another chip is refused."""
+    kernels, device = counters.kernels.copy(), devices[0]
+    chips = {one.compute_capability for one in devices}
+    if others := set(counters.distinct("compute_capability")) - chips:
+        names = ", ".join(counters.distinct("device")) or "a device"
+        raise RidgelineError(
+            f"{counters.file} is of {names} (CC {', '.join(sorted(others))}), not of {device.name}",
+            hint="leave --device out, or import this file without the others",
+        )
     is_unnamed = kernels["device"].eq("")
+    if not is_unnamed.any():
+        return counters
+    kernels.loc[is_unnamed, "device"] = device.name
+    kernels.loc[kernels["compute_capability"].eq(""), "compute_capability"] = (
+        device.compute_capability or ""
+    )
     note = f"the device is taken to be {device.name}"
     if len(devices) > 1:
         note += f"; --device may also name {', '.join(one.name for one in devices[1:])}"
-    named = kernels.assign(
-        device=kernels["device"].mask(is_unnamed, device.name),
-        compute_capability=kernels["compute_capability"].mask(
-            kernels["compute_capability"].eq(""), device.compute_capability or ""
-        ),
-    )
-    return replace(counters, kernels=named, notes=(*counters.notes, note))
-
-
-def _refuse_device(counters: Counters, name: str, device: Datasheet) -> RidgelineError:
-    return RidgelineError(
-        f"{counters.file} is of {name}, not of {device.name}",
-        hint="leave --device out, or import this file without the others",
-    )
+    return replace(counters, kernels=kernels, notes=(*counters.notes, note))
 
 
 # ---------------------------------------------------------------- several files of one capture
 
 _ROUNDED = 0.01  # of a value: pages show it with fewer digits
-_SAME_LAUNCH = [*_LAUNCH, "grid", "block", "compute_capability"]
 
 
 def join_counters(a: Counters, b: Counters) -> Counters | None:
@@ -275,7 +277,7 @@ def join_counters(a: Counters, b: Counters) -> Counters | None:
         return None
     if a.is_trace or b.is_trace:
         return None
-    is_same = a.kernels[_SAME_LAUNCH].equals(b.kernels[_SAME_LAUNCH])
+    is_same = a.kernels[_LAUNCH].equals(b.kernels[_LAUNCH])
     if not is_same or not a.kernels["process_id"].ne("").all():
         return None
     shared = sorted(a.metric_names & b.metric_names)
@@ -296,7 +298,6 @@ def join_counters(a: Counters, b: Counters) -> Counters | None:
 
 # ---------------------------------------------------------------- from counters to a capture
 
-TIME = "gpu__time_duration.sum"
 TIME_ONLY = "a trace tells time only: no FLOPs and no bytes"
 _COLLECT = (
     "collect gpu__time_duration.sum, dram__bytes_read.sum, dram__bytes_write.sum,"
@@ -337,19 +338,6 @@ def derive_capture(counters: Counters) -> Capture:
         compute_capability=capability,
         warnings=tuple(dict.fromkeys(warnings)),
     )
-
-
-def make_trace(
-    path: Path, kind: str, rows: Sequence[Mapping[str, Any]], log: ReadingLog, notes: Sequence[str]
-) -> Counters:
-    """The kernels of a trace: rows with kernel, time_s and any of launches and TEXT_COLUMNS."""
-    import pandas as pd
-
-    table = pd.DataFrame(rows)
-    texts = table.reindex(columns=TEXT_COLUMNS).astype(object).fillna("").astype(str)
-    launches = table["launches"].astype("int64") if "launches" in table else 1
-    times = pd.DataFrame({TIME: table["time_s"].astype(float)})
-    return make_counters(path, kind, texts.assign(launches=launches), times, log, notes)
 
 
 def _find_device(names: pd.Series[str], numbers: pd.Series[str]) -> tuple[str | None, list[str]]:

@@ -39,7 +39,6 @@ BULK_COPIES = "L1 bytes leave out the bulk tensor copies of this chip"
 NO_TIME, NO_FLOPS, NO_BYTES = "no time", "no FLOPs", "no bytes"  # how such a remark begins
 NO_TENSORS = "tensor cores were not counted"
 LOWER_BOUND = "FLOPs are a lower bound"
-_RATES_ALONE = "FLOPs are unavailable: rates without time or cycles"
 _FIRST_WITH_TENSOR_COUNTERS, _FIRST_WITH_BULK_COPIES = (7, 5), (9, 0)
 
 # ---------------------------------------------------------------- formulas
@@ -228,17 +227,17 @@ def _note_halves(kind: str, added: Sequence[TensorCounter]) -> list[str]:
         if counter.sparsity == half and counter.name.replace(f"_{half}.", f"_{other}.") not in names
     ]
     return [
-        f"tensor {kind} is a lower bound: the counter with sparsity {other} was not collected"
+        f"tensor {kind} {LOWER_BOUND}: the counter with sparsity {other} was not collected"
         for other in lacking
     ]
 
 
-def _note_partial(left_out: Iterable[TensorCounter], taken: Sequence[TensorCounter]) -> list[str]:
+def _note_partial(known: Iterable[TensorCounter], taken: Sequence[TensorCounter]) -> list[str]:
     """Notes on counters that are not added, since part of their work is in one that is."""
     return [
         f"tensor {counter.type} {LOWER_BOUND}: {counter.name} overlaps in part with others and is"
         " not added"
-        for counter in left_out
+        for counter in known
         if not any(other.contains(counter) for other in taken)
     ]
 
@@ -318,18 +317,18 @@ class _Deriver:
 
     def derive_vector_flops(self) -> None:
         for kind, flops in _VECTOR_FLOPS.items():
-            collected = [op for op in flops if self._has_any(_INSTRUCTIONS[op])]
-            missing = [op for op in flops if op not in collected and not op.endswith("2")]
-            amounts = [self._apply(_INSTRUCTIONS[op], kind) for op in collected]
-            if any(op.endswith("fma") for op in missing) and collected:
-                lacking = ", ".join(missing)
-                self.remarks.append(f"{kind} FLOPs are unavailable: {lacking} not collected")
-            elif any(amount.values is None for amount in amounts):
-                self.remarks.append(f"{kind} {_RATES_ALONE}")
-            elif collected:
+            amounts = {op: self._apply(_INSTRUCTIONS[op], kind) for op in flops}
+            known = {op: amount for op, amount in amounts.items() if amount.values is not None}
+            missing = [op for op in flops if op not in known and not op.endswith("2")]
+            lacking = ", ".join(missing)
+            if any(op.endswith("fma") for op in missing):
+                if known:
+                    self.remarks.append(f"{kind} FLOPs are unavailable: {lacking} not collected")
+            elif known:
                 if missing:
-                    self.remarks.append(f"{kind} {LOWER_BOUND}: no {', '.join(missing)}")
-                self._add_up(f"flops_{kind}_vector", amounts, [flops[op] for op in collected])
+                    self.remarks.append(f"{kind} {LOWER_BOUND}: no {lacking}")
+                factors = [flops[op] for op in known]
+                self._add_up(f"flops_{kind}_vector", list(known.values()), factors)
 
     def derive_tensor_flops(self) -> None:
         """Sums by type of operands. A counter that overlaps with a wider one is not added."""
@@ -342,34 +341,29 @@ class _Deriver:
         known = [counter for counter in counters if amounts[counter].values is not None]
         taken = remove_overlaps(known)
         for kind in sorted({counter.type for counter in counters}):
-            every = [counter for counter in counters if counter.type == kind]
             added = [counter for counter in taken if counter.type == kind]
-            absent = [counter for counter in every if counter not in known]
-            if absent == every and self._has_any(_Formula(counter.name) for counter in every):
-                self.remarks.append(f"tensor {kind} {_RATES_ALONE}")
+            absent = [one for one in counters if one.type == kind and one not in known]
             # a part that no kernel has makes the sum unknown
             if added and all(any(map(counter.overlaps, added)) for counter in absent):
                 parts = [amounts[counter] for counter in added]
                 self._add_up(f"flops_{kind}_matrix", parts, [1] * len(parts))
                 self.remarks += _note_halves(kind, added)
-        self.remarks += _note_partial([one for one in known if one not in taken], taken)
+        self.remarks += _note_partial(known, taken)
 
     def guess_tensor_flops(self) -> None:
         """From instructions, for kernels of chips that have no other counter."""
         names = sorted(filter(counts_tensor_instructions, self.names))
         if not names:
             return
-        is_old = () < self.version < _FIRST_WITH_TENSOR_COUNTERS
-        is_known = self.metrics[names[0]] < 0  # none so far
-        for column in filter(lambda name: name.endswith("_matrix"), self.columns):
-            is_known |= self.columns[column].notna()
+        products = [column for name, column in self.columns.items() if name.endswith("_matrix")]
+        is_known = sum((column.notna() for column in products), self.metrics[names[0]] < 0).gt(0)
         guessed = self._apply([_Formula(_PIPE_TENSOR)], "tensor fp16")
-        if is_old and guessed.values is not None and not is_known.all():
-            guess = guessed.values.mask(is_known) * _FLOPS_PER_TENSOR_INSTRUCTION
-            so_far = self.columns.get("flops_fp16_matrix", guess)
-            self._add("flops_fp16_matrix", guessed._replace(values=so_far.fillna(guess)))
+        is_old = () < self.version < _FIRST_WITH_TENSOR_COUNTERS
+        if is_old and not products and guessed.values is not None:
+            guess = guessed.values * _FLOPS_PER_TENSOR_INSTRUCTION
+            self._add("flops_fp16_matrix", guessed._replace(values=guess))
             self.remarks.append(_GUESS)
-            is_known |= guess.notna()
+            is_known = guess.notna()
         if bool((~is_known & (self.metrics[names] > 0).any(axis=1)).any()):
             self.remarks.append(_ONLY_INSTRUCTIONS)
 
@@ -401,9 +395,6 @@ class _Deriver:
             self.remarks.append(BULK_COPIES)
 
     # ------------------------------------------------------------ formulas of one quantity
-
-    def _has_any(self, formulas: Iterable[_Formula]) -> bool:
-        return any(f.metric + per in self.names for f in formulas for per in ("", *_RATES))
 
     def _apply(
         self, formulas: Iterable[_Formula], kind: str = "", amount: _Amount = _NOTHING

@@ -25,7 +25,7 @@ from ridgeline.captures.capture import (
     name_device,
 )
 from ridgeline.captures.ncu_messages import ReadingLog
-from ridgeline.captures.ncu_tables import KERNEL_LINE, read_long, read_text, read_wide
+from ridgeline.captures.ncu_tables import DEVICE_NAME, KERNEL_LINE, read_long, read_text, read_wide
 from ridgeline.captures.quantities import is_needed
 from ridgeline.captures.table import (
     DETAILS,
@@ -174,26 +174,23 @@ _WRITE_TABLE = "import sys; from ridgeline.captures import read; read.write_tabl
 
 
 def _read_report(path: Path) -> Counters:
-    """The kernels of a report, by way of a raw table: only NVIDIA's library or ncu reads one.
+    """The kernels of a report, by way of a table: only NVIDIA's library or ncu reads one.
 
     The package ncu-report is used, or an installed ncu. The library runs in a process of its own,
-    since a damaged report may crash it. Each writes what `ncu --csv --page raw --print-units base`
-    prints, and that is read.
+    since a damaged report may crash it.
     """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "report.csv"
         _convert_report(path, file)
         try:
-            table = _find_table(file, ReadingLog())
-            assert isinstance(table, Table)
-            return replace(read_wide(table), file=str(path), kind=REPORT)
+            return replace(_read_file(file), file=str(path), kind=REPORT)
         except RidgelineError as error:
             problem = error.problem.replace(str(file), str(path))
             raise RidgelineError(problem, hint=error.hint) from error
 
 
 def _convert_report(path: Path, file: Path) -> None:
-    """Write a report as a raw table; one that cannot be read is refused."""
+    """Write a report as a table; one that cannot be read is refused."""
     program = ncu_path(SystemIO())
     if find_spec("ncu_report") is not None:
         command = [sys.executable, "-P", "-c", _WRITE_TABLE, str(path.absolute())]
@@ -236,26 +233,27 @@ def _run(command: list[str], file: Path) -> str:
 
 # ---------------------------------------------------------------- in a process of its own
 
-_REPORT_TEXTS = ("device__attribute_display_name", "launch__stream_id")
-_HEADER = ("ID", "Process ID", "Kernel Name", "Stream", "Block Size", "Grid Size", "CC",
-           "Id:Domain:Start/Stop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg")  # fmt: skip
-_RANGE_CELL = '"{}:{}:none:none:none:none:none:none"'
+_HEADER = (
+    "ID", "Kernel Name", "Stream", "Block Size", "Grid Size", "CC", "Start/Stop_Range:",
+    "Metric Name", "Metric Unit", "Metric Value",
+)  # fmt: skip
 
 
 def write_table(path: str) -> None:
-    """Print a report as a raw table, with ncu_report on the path."""
+    """Print a report as a long table, with ncu_report on the path."""
     import ncu_report
 
-    actions = list(_actions(ncu_report.load_report(path)))
-    names = sorted({name for action in actions for name in action.metric_names() if _is_used(name)})
-    units = [next((m.unit() for a in actions if (m := _metric(a, name))), "") for name in names]
     out = csv.writer(sys.stdout, quoting=csv.QUOTE_ALL)
+    actions = list(_actions(ncu_report.load_report(path)))
     if actions:
-        out.writerow([*_HEADER, *names])
-        out.writerow([*("" for _ in _HEADER), *units])
+        out.writerow(_HEADER)
     for number, action in enumerate(actions):
-        values = (_text(_metric(action, name)) for name in names)
-        out.writerow([*_identity(number, action), *values])
+        kernel = [number, *_describe_kernel(action)]
+        out.writerow([*kernel, "", "", ""])
+        for name in sorted(action.metric_names()):
+            metric = action.metric_by_name(name)
+            if (name == DEVICE_NAME or is_needed(name)) and metric.has_value():
+                out.writerow([*kernel, name, metric.unit(), metric.value()])
 
 
 def _actions(report: Any) -> Iterator[Any]:
@@ -266,46 +264,24 @@ def _actions(report: Any) -> Iterator[Any]:
             yield part.action_by_idx(index)
 
 
-def _is_used(name: str) -> bool:
-    return name in _REPORT_TEXTS or is_needed(name)
+def _describe_kernel(action: Any) -> list[str]:
+    def read(name: str) -> str:
+        metric = action.metric_by_name(name)
+        return str(int(metric.value())) if metric is not None and metric.has_value() else ""
 
-
-def _metric(action: Any, name: str) -> Any:
-    """The metric if this kernel has it."""
-    metric = action.metric_by_name(name)
-    return metric if metric is not None and metric.has_value() else None
-
-
-def _text(metric: Any) -> str:
-    if metric is None:
-        return ""
-    value = metric.value()
-    return repr(value) if isinstance(value, float) else str(value)
-
-
-def _identity(number: int, action: Any) -> list[str]:
-    sizes = [
-        f"({', '.join(_whole(action, f'launch__{what}_dim_{axis}') for axis in 'xyz')})"
+    block, grid = (
+        ", ".join(read(f"launch__{what}_dim_{axis}") for axis in "xyz")
         for what in ("block", "grid")
-    ]
-    capability = ".".join(
-        _whole(action, f"device__attribute_compute_capability_{part}")
-        for part in ("major", "minor")
     )
+    parts = (read(f"device__attribute_compute_capability_{part}") for part in ("major", "minor"))
     name = action.name(action.NameBase_DEMANGLED) or action.name()
-    stream = _whole(action, "launch__stream_id")
-    return [str(number), "", name, stream, *sizes, capability.strip("."), " ".join(_ranges(action))]
-
-
-def _whole(action: Any, name: str) -> str:
-    metric = _metric(action, name)
-    return str(int(metric.value())) if metric is not None else ""
+    ranges = "/".join(_ranges(action))
+    return [name, read("launch__stream_id"), block, grid, ".".join(parts).strip("."), ranges]
 
 
 def _ranges(action: Any) -> Iterator[str]:
-    """The NVTX ranges around a launch, as Nsight Compute writes them."""
+    """The names of the NVTX ranges around a launch."""
     state = action.nvtx_state()
     for identifier in state.domains() if state is not None else ():
         domain = state.domain_by_id(identifier)
-        for name in (*domain.push_pop_ranges(), *domain.start_end_ranges()):
-            yield _RANGE_CELL.format(domain.name(), name)
+        yield from (*domain.push_pop_ranges(), *domain.start_end_ranges())

@@ -14,12 +14,11 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, TextIO, cast
 
 from ridgeline.captures.ncu_messages import ReadingLog
-from ridgeline.captures.normalise import parse_unit
+from ridgeline.captures.normalise import TIME, unit_kind
 from ridgeline.errors import RidgelineError
 
 GZIP_MARK = b"\x1f\x8b"
@@ -88,7 +87,6 @@ _TITLES = {  # of the texts of a launch, by the names that versions and the UI g
     "compute_capability": ("CC",),
 }
 INSTANCES = "Instances"  # of nsys
-SAMPLE_ROWS = 400  # for the decimal mark
 _MARKS = (*_KERNEL_NAMES, "Metric Name", "Duration", "Total Time")
 _UNIT = re.compile(r"(?P<name>.*\S)\s*\[(?P<unit>[^\]]*)\]")
 _TIME = re.compile(
@@ -114,6 +112,11 @@ class Header:
         """The columns of the texts of a launch."""
         columns = {key: self.find(*names) for key, names in _TITLES.items()}
         return {key: column for key, column in columns.items() if column is not None}
+
+    @property
+    def text_columns(self) -> frozenset[int]:
+        """All columns of texts."""
+        return frozenset((*self.find_texts().values(), *self.range_columns))
 
     @property
     def range_columns(self) -> tuple[int, ...]:
@@ -160,7 +163,8 @@ def _split_unit(cell: str) -> tuple[str, str]:
     time = _TIME.fullmatch(cell)
     if time is None:
         return cell, ""
-    return time["name"], time["unit"] if parse_unit(time["unit"] or "?") else "ns"
+    unit = time["unit"] or ""
+    return time["name"], unit if unit_kind(unit) == TIME else "ns"
 
 
 def _find_kind(names: Sequence[str], units: Sequence[str]) -> str | None:
@@ -189,35 +193,24 @@ class Table:
     lines_before: int  # the header
     log: ReadingLog = field(default_factory=ReadingLog)
 
-    def read_rows(self, log: ReadingLog | None = None) -> Iterator[list[str]]:
-        """The rows below the header."""
-        log = log or self.log
+    def read_rows(self) -> Iterator[list[str]]:
+        """The rows below the header, up to another table; a line that is no row is skipped."""
         with open_text(self.path) as stream:
             skip_lines(stream, self.lines_before + 1)
-            yield from _split_rows(log.drop_messages(stream), self.header.delimiter, log)
-
-    def sample_rows(self) -> list[list[str]]:
-        """The first rows, for a look at their numbers."""
-        return list(islice(self.read_rows(log=ReadingLog()), SAMPLE_ROWS))
-
-
-def _split_rows(lines: Iterator[str], delimiter: str, log: ReadingLog) -> Iterator[list[str]]:
-    """Rows of cells, up to another table; a line that cannot be read is skipped."""
-    reader = csv.reader(_drop_cut_line(lines, log), delimiter=delimiter)
-    row: list[str] = []
-    while True:
-        try:
-            row = next(reader)
-        except StopIteration:
-            log.is_cut |= any("\n" in cell for cell in row)  # a quote that is not closed
-            return
-        except csv.Error:
-            log.skipped += 1
-        else:
-            if _is_header(row):
-                log.has_other_table = True
-                return
-            yield row
+            lines = _drop_cut_line(self.log.drop_messages(stream), self.log)
+            reader = csv.reader(lines, delimiter=self.header.delimiter)
+            while True:
+                try:
+                    row = next(reader)
+                except StopIteration:
+                    return
+                except csv.Error:
+                    self.log.skipped += 1
+                    continue
+                if _is_header(row):
+                    self.log.has_other_table = True
+                    return
+                yield row
 
 
 def _drop_cut_line(lines: Iterator[str], log: ReadingLog) -> Iterator[str]:

@@ -211,7 +211,9 @@ def list_passports(
     results: Results = DEFAULT_RESULTS, as_json: Json = False, debug: Debug = False
 ) -> None:
     """List the passports of the results folder."""
-    folder = Passports(results)
+    from ridgeline.predict.calibration import Calibrations
+
+    folder, calibrated = Passports(results), Calibrations(results).names()
     passports = []
     for name in folder.names():
         try:
@@ -221,18 +223,20 @@ def list_passports(
     if as_json:
         rows = [
             {"machine": p.name, "measured_at": p.measured_at, "is_quick": p.is_quick,
-             "ceilings": len(p.ceilings)}
+             "ceilings": len(p.ceilings), "is_calibrated": p.name in calibrated}
             for p in passports
         ]  # fmt: skip
         print_json(rows)
         return
-    if not passports:
+    if not passports and not calibrated:
         raise RidgelineError(
             f"there are no passports in {folder.folder}", hint="make one: ridgeline machine measure"
         )
     for p in passports:
         quick = ", quick" if p.is_quick else ""
         print(f"{p.name}  {p.measured_at[:19]}  {len(p.ceilings)} ceilings{quick}")
+    for one in calibrated:
+        print(f"{one}  calibrated: ridgeline machine show {one} --calibration")
 
 
 @app.command(epilog=EXAMPLES)
@@ -244,11 +248,19 @@ def show(
         ),
     ],
     png: Path | None = option(None, "Draw the roofs into a .png or .svg file."),
+    calibration: bool = option(
+        False, "The operators that were measured for predictions.", "--calibration"
+    ),
     results: Results = DEFAULT_RESULTS,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Show a passport: its ceilings, and the roofs drawn as a picture."""
+    if calibration:
+        from ridgeline.predict.calibration import Calibrations
+
+        print_calibration(Calibrations(results).read(name), as_json=as_json)
+        return
     from ridgeline.machine.datasheets import datasheet_for
     from ridgeline.pipeline.machine import draw_passport
 
@@ -338,8 +350,20 @@ def export(
     results: Results = DEFAULT_RESULTS,
     debug: Debug = False,
 ) -> None:
-    """Export a passport as JSON, or as the peaks.json that roofline scripts read."""
-    passport = Passports(results).read(name)
+    """Export a passport as JSON, or as the peaks.json that roofline scripts read.
+
+    With -o NAME.json, the calibration of the machine goes to NAME.calibration.json.gz.
+    """
+    from ridgeline.predict.calibration import SUFFIX, Calibrations, write_calibration
+
+    passports, calibrations = Passports(results), Calibrations(results)
+    is_calibrated = name in calibrations.names()
+    if output is not None and is_calibrated:
+        place = output.with_name(output.name.removesuffix(".json") + SUFFIX)
+        show_message(f"wrote {write_calibration(calibrations.read(name), place)}")
+        if name not in passports.names() and peaks_file is None:
+            return
+    passport = passports.read(name)
     if peaks_file is not None:
         atomic_write_text(peaks_file, to_json(peaks(passport)))
     if output is not None:
@@ -350,14 +374,22 @@ def export(
 
 @app.command("import", epilog=EXAMPLES)
 def import_passport(
-    file: Annotated[Path, typer.Argument(help="A passport that was exported elsewhere.")],
+    file: Annotated[Path, typer.Argument(help="A passport or a calibration from elsewhere.")],
     name: str | None = option(None, "Keep it under another name."),
     results: Results = DEFAULT_RESULTS,
     debug: Debug = False,
 ) -> None:
-    """Take a passport from a file into the results folder."""
+    """Take a passport from a file, and the calibration that lies there, into the results folder."""
     from ridgeline.pipeline.machine import check_passport_name
+    from ridgeline.pipeline.predict import import_calibration
+    from ridgeline.predict.calibration import SUFFIX
 
+    is_calibration = file.name.endswith(SUFFIX)
+    other = file if is_calibration else file.with_name(file.name.removesuffix(".json") + SUFFIX)
+    if is_calibration or other.exists():
+        show_message(f"wrote {import_calibration(other, results, name)}")
+    if is_calibration:
+        return
     passport = read_passport(file)
     renamed = replace(passport, name=check_passport_name(name or passport.name))
     show_message(f"wrote {Passports(results).write(renamed)}")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ridgeline.cli import options as opt
 from ridgeline.cli.interrupts import stopped_at_once
 from ridgeline.cli.messages import print_json, raise_last, show_message
 from ridgeline.cli.progress import progress_bar
-from ridgeline.cli.tables import Grid, print_grid
+from ridgeline.cli.tables import Grid, format_known, print_grid
+from ridgeline.plain import plain_text
+from ridgeline.settings import COMPILE_MODES
 from ridgeline.units import format_percent, parse_seconds, si
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ EXAMPLES = """
   ridgeline predict transformers:llama --seq-len 512 --refine 5s
   ridgeline predict resnet50.onnx -b 8 --layers
   ridgeline predict resnet50 -b 8 --on my-server --json
+  ridgeline predict resnet50 -b 64 --on "H100 SXM5"         # from its datasheet
 """
 
 
@@ -39,11 +41,16 @@ def predict(
     input_size: opt.InputSize = None,
     seq_len: opt.SeqLen = None,
     config: opt.Config = None,
+    dim: list[str] | None = opt.option(
+        None, "Size of an open dimension of a .onnx file: seq=128. Repeatable.", "--dim"
+    ),
     compile_mode: str | None = opt.option(
-        None, "As torch.compile would run it: default, reduce-overhead, max-autotune."
+        None, "As torch.compile would run it.", choices=COMPILE_MODES
     ),
     on: list[str] | None = opt.option(
-        None, "A calibrated machine; may be repeated. Default: this one.", metavar="MACHINE"
+        None,
+        "A machine with a calibration, a passport or a datasheet; may be repeated. Default: this.",
+        metavar="MACHINE",
     ),
     refine: float = opt.option(
         0.0,
@@ -71,44 +78,42 @@ def predict(
         input_sizes=(opt.parse_input_size(input_size),),
         seq_len=seq_len,
         config=opt.parse_config(config),
+        dims=opt.parse_dims(dim or []),
     )
     count_models.check_options(options)
-    request = predict.PredictRequest(
-        count=options, machines=tuple(on or ()), compile_mode=compile_mode, refine_s=refine,
-        layers=layers,
-    )  # fmt: skip
     outcome = predict.PredictOutcome()
     with progress_bar(options.steps, quiet=output.quiet, first="counting") as progress:
-        predict.predict_models(request, output.results, outcome, progress.start)
+        predictor = predict.open_predictor(
+            output.results, tuple(on or ()), compile_mode=compile_mode, refine_s=refine,
+            with_layers=layers, on_progress=progress.start,
+        )  # fmt: skip
+        predict.predict_models(options, predictor, outcome, progress.start)
     if output.as_json:
-        print_json({"predictions": [to_row(one) for one in outcome.predictions]})
+        print_json({"predictions": [one.to_dict() for one in outcome.predictions]})
     elif outcome.predictions:
         print_predictions(outcome.predictions)
-    for note in () if output.quiet else dict.fromkeys(outcome.notes):
+    for note in () if output.quiet else predictor.notes:
         show_message(f"note: {note}")
     raise_last([error for _, error in outcome.errors])
 
 
-def to_row(prediction: Prediction) -> dict[str, Any]:
-    """The JSON form; single operators are left out."""
-    row = asdict(prediction)
-    del row["operators"]
-    return row
-
-
 def print_predictions(predictions: list[Prediction]) -> None:
-    """A row for each, then the layers of each that has some."""
+    """A row for each, then the layers of each that has some, then what to know about them."""
+    has_energy = any(p.energy_j is not None for p in predictions)
     header = ["model", "batch", "machine", "step", "80 % interval", "samples/s", "operators",
-              "host", "bound", "memory", "measured"]  # fmt: skip
+              "host", "bound", "memory", *(["power", "energy"] if has_energy else []),
+              "from"]  # fmt: skip
     rows = [
         [p.model, str(p.batch_size), p.machine, si(p.time_s, "s"),
          f"{si(p.interval_s[0], 's')} to {si(p.interval_s[1], 's')}", f"{p.throughput:.4g}",
          si(p.kernel_time_s, "s"), si(p.host_time_s, "s"), p.bound,
          si(p.memory_bytes, "B") + ("" if p.fits is not False else ", does not fit"),
-         format_percent(p.provenance.get("measured", 0.0))]
+         *([format_known(p.power_w, lambda w: si(w, "W")),
+            format_known(p.energy_j, lambda j: si(j, "J"))] if has_energy else []),
+         ", ".join(f"{format_percent(share)} {name}" for name, share in p.provenance.items())]
         for p in predictions
     ]  # fmt: skip
-    spare = ("operators", "host", "samples/s")
+    spare = ("operators", "host", "samples/s", "from")
     print_grid(Grid(header=header, rows=rows, text_columns=1, spare=spare))
     for p in predictions:
         if p.layers:
@@ -118,10 +123,10 @@ def print_predictions(predictions: list[Prediction]) -> None:
                 for one in p.layers
             ]
             print_grid(Grid(
-                header=["layer", "type", "time", "share", "known by"], rows=layer_rows,
-                text_columns=2,
+                header=["layer", "type", "time", "share", "from"], rows=layer_rows, text_columns=2
             ))  # fmt: skip
-    past = predictions[0].past
-    if past.n and past.mean_error is not None:
-        mean = format_percent(past.mean_error)
-        print(f"\nlast {past.n} predictions here: {mean} mean, {past.inside} of {past.n} inside")
+    several = len({p.model for p in predictions}) > 1
+    notes = [f"{p.model}: {note}" if several else note for p in predictions for note in p.notes]
+    past = [p.past.text for p in predictions]
+    for line in dict.fromkeys([*filter(None, past), *notes]):
+        print(plain_text(line))

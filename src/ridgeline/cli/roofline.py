@@ -92,11 +92,11 @@ def roofline(
 
         if energy:
             show_study.print_energies(study, top if layers else 0)
-            return
-        show_study.print_steps(study)
-        show_study.print_captures(study)
-        if layers:
-            show_study.print_layers(study, top)
+        else:
+            show_study.print_steps(study)
+            show_study.print_captures(study)
+            if layers:
+                show_study.print_layers(study, top)
         show_study.print_flags(study)
     finally:  # what does not need a picture is there without one
         for path in (

@@ -63,6 +63,11 @@ def sweep(
         1, "Processes that run cases at once; each has a GPU of its own.", min=1
     ),
     retry_failed: bool = option(False, "Try failed cases again.", "--retry-failed"),
+    set_power: bool = option(
+        False,
+        "Let the matrix change power_limit_w or nvpmodel of this machine; needs root.",
+        "--set-power",
+    ),
     list_ready: bool = option(False, "List ready matrices.", "--list"),
     copy: str | None = option(None, "Copy a ready matrix to NAME.yaml here.", metavar="NAME"),
     shard: int | None = option(None, "", hidden=True),
@@ -102,6 +107,8 @@ def sweep(
         plan.write_tables()
         sys.exit(SOME_FAILED if done.failed else 0)
     else:
+        is_alone = executor == "local" and parallel == 1
+        sweeps.check_power(plan, set_power=set_power, is_alone=is_alone)
         plan.save()
         if retry_failed:
             show_message(f"{plan.retry_failed(stage)} failed cases will be tried again")

@@ -99,8 +99,8 @@ def find_layers(workload: Workload, batch_size: int) -> tuple[ConvLayer, ...]:
 
     Only modules are seen: a network that calls torch.nn.functional.conv2d itself hides it.
     """
+    module = workload.build().eval().to("meta")  # training wants more than one value for a norm
     with torch.device("meta"):
-        module = workload.build().eval()  # training wants more than one value for a norm
         inputs = workload.inputs(batch_size)
     seen: Counter[tuple[str, ConvShape | None, str]] = Counter()
     handles = [

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import reduce
+from operator import or_
 from typing import Any, NamedTuple
 
 import torch
@@ -77,10 +79,7 @@ class Attribution:
 
     def _served_by(self, node: Any) -> int:
         """All sides that the node's results go to."""
-        served = 0
-        for edge in self._edges(node):
-            served |= edge
-        return served
+        return reduce(or_, self._edges(node), 0)
 
     def _edges(self, node: Any) -> list[int]:
         """The side of each result of a node, 0 where nobody wants it."""

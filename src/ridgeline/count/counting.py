@@ -49,9 +49,9 @@ def count_workload(spec: WorkloadSpec, settings: Settings) -> CountResult:
     workload = resolve(replace(spec, mode=settings.mode))
     run = _run_first_that_works(
         [
-            (META, lambda: _build(workload, spec.batch_size, settings, "meta")),
+            (META, lambda: _build(workload, spec.batch_size, settings, META)),
             (META, lambda: _build_with_values(workload, spec.batch_size, settings)),
-            (REAL, lambda: _build(workload, spec.batch_size, settings, "cpu")),
+            (REAL, lambda: _build(workload, spec.batch_size, settings, REAL)),
         ]
     )
     return _result(spec.model, spec.batch_size, run, settings)
@@ -66,19 +66,20 @@ def count_module(
 ) -> CountResult:
     """Count a module, or any function of tensors, on the given inputs."""
     model = model.module if isinstance(model, nn.DataParallel) else model  # wants GPUs to run
-    args, kwargs = _arguments(model, inputs)
-    check_layouts([*tensors_in(args), *tensors_in(kwargs)])
+    batch = _arguments(model, inputs)
+    check_layouts(tensors_in(batch))
 
-    def step(module: Callable[..., Any], convert: Callable[[Any], Any]) -> Step:
-        return _step(module, convert(args), convert(kwargs), settings, loss)
+    def step_on(device: str) -> Step:
+        copied = _on_meta(model, settings) if device == META else meta.copy_to_cpu(model)
+        return _step(copied, batch, device, settings, loss)
 
-    candidates: list[Candidate] = [
-        (META, lambda: step(_on_meta(model, settings), meta.inputs_without_data))
-    ]
+    candidates: list[Candidate] = [(META, lambda: step_on(META))]
     if not meta.is_on_meta(model):
-        candidates.append((REAL, lambda: step(meta.copy_to_cpu(model), meta.inputs_on_cpu)))
+        candidates.append((REAL, lambda: step_on(REAL)))
     run = _run_first_that_works(candidates)
-    return _result(_name_of(model), _batch_size(args, kwargs), run, settings)
+    tensors = [t for t in (*batch.args, *batch.kwargs.values()) if isinstance(t, Tensor)]
+    batch_size = next((int(t.shape[0]) for t in tensors if t.dim()), 1)
+    return _result(_name_of(model), batch_size, run, settings)
 
 
 def _name_of(model: Callable[..., Any]) -> str:
@@ -94,7 +95,7 @@ def _on_meta(model: Callable[..., Any], settings: Settings) -> Callable[..., Any
     return meta.copy_to_meta(model)
 
 
-def _arguments(model: Any, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _arguments(model: Any, inputs: Any) -> Inputs:
     """Positional and keyword arguments from whatever form the user gave.
 
     A shape such as (1, 3, 224, 224) stands for a floating-point tensor of that shape.
@@ -111,55 +112,43 @@ def _arguments(model: Any, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]
             "or a shape such as (1, 3, 224, 224)",
         )
     if isinstance(inputs, Mapping):
-        return (), dict(inputs)
+        return Inputs(kwargs=dict(inputs))
     if isinstance(inputs, list | tuple):
         if inputs and all(isinstance(item, int) for item in inputs):
-            return (torch.empty(tuple(inputs), device="meta"),), {}
-        return tuple(inputs), {}
-    return (inputs,), {}
-
-
-def _batch_size(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, Tensor) and value.dim():
-            return int(value.shape[0])
-    return 1
+            return Inputs(args=(torch.empty(tuple(inputs), device="meta"),))
+        return Inputs(args=tuple(inputs))
+    return Inputs(args=(inputs,))
 
 
 # ---------------------------------------------------------------- preparing a step
 
 
 def _build(workload: Workload, batch_size: int, settings: Settings, device: str) -> Step:
-    with refuse_downloads(), torch.device(device):
+    with refuse_downloads(), torch.device("meta" if device == META else "cpu"):
         model = workload.build()
         inputs = workload.inputs(batch_size)
-    convert = meta.inputs_without_data if device == "meta" else meta.inputs_on_cpu
-    converted = Inputs(
-        args=convert(inputs.args), kwargs=convert(inputs.kwargs), targets=convert(inputs.targets)
-    )
-    loss = workload.loss
-    return _step(
-        model,
-        converted.args,
-        converted.kwargs,
-        settings,
-        (lambda out: loss(out, converted)) if loss else None,
-    )
+    loss, fed = workload.loss, replace(inputs, targets=_convert(inputs.targets, device))
+    return _step(model, inputs, device, settings, (lambda out: loss(out, fed)) if loss else None)
 
 
 def _build_with_values(workload: Workload, batch_size: int, settings: Settings) -> Step:
     """Build while following values, for models whose buffers or constructor need them."""
     with Tracer(None, keep_values=True), literals_known():
-        return _build(workload, batch_size, settings, "meta")
+        return _build(workload, batch_size, settings, META)
+
+
+def _convert(values: Any, device: str) -> Any:
+    return meta.inputs_without_data(values) if device == META else meta.inputs_on_cpu(values)
 
 
 def _step(
     model: Callable[..., Any],
-    args: Any,
-    kwargs: Any,
+    inputs: Inputs,
+    device: str,
     settings: Settings,
     loss: Callable[[Any], Tensor] | None,
 ) -> Step:
+    args, kwargs = _convert(inputs.args, device), _convert(inputs.kwargs, device)
     if settings.precision in CAST:
         dtype = CAST[settings.precision]
         model = model.to(dtype) if isinstance(model, nn.Module) else model

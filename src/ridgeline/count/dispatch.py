@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -150,7 +150,7 @@ def device_independent_dispatch() -> Iterator[None]:
 _C: Any = torch._C
 _KEY_NAME = "AutocastHPU"
 _DEVICES = ("cuda", "meta")
-_BLOCK = "_ridgeline_block"  # of a `torch.autocast`
+_BLOCK = "_ridgeline_block"  # of a `torch.autocast`: whether it is on, and its type
 
 PROMOTED = frozenset(
     """addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot
@@ -167,21 +167,6 @@ LOWERED = frozenset(
 """Operators that run in the low precision; every other one on PyTorch's list runs in fp32."""
 
 
-class _CachedCast(NamedTuple):
-    """A weight, which lives as long as its id is known, and what it was cast to."""
-
-    weight: torch.Tensor
-    cast: torch.Tensor
-
-
-class _Block(NamedTuple):
-    """What a `torch.autocast` of the model's own asks for; it may be entered several times."""
-
-    is_on: bool
-    dtype: torch.dtype | None
-    entered: list[AbstractContextManager[None]]
-
-
 class Autocast:
     """Runs blocks as `torch.autocast("cuda", dtype)` would, on whatever device."""
 
@@ -190,7 +175,10 @@ class Autocast:
         self._key = getattr(_C.DispatchKey, _KEY_NAME)
         self._is_on = False
         self._depth = 0  # blocks inside of blocks
-        self._cache: dict[tuple[int, torch.dtype], _CachedCast] = {}  # until the last block ends
+        self._regions: list[AbstractContextManager[None]] = []  # those of the model's own blocks
+        # Until the last block ends: a weight, which must live as long as its id is used, and its
+        # cast.
+        self._cache: dict[tuple[int, torch.dtype], tuple[Tensor, Tensor]] = {}
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -245,22 +233,20 @@ class Autocast:
             one: Any, device_type: str, dtype: Any = None, enabled: bool = True, **rest: Any
         ) -> None:
             if device_type in _DEVICES:  # PyTorch's own stays as it is
-                setattr(one, _BLOCK, _Block(enabled, dtype, []))
+                setattr(one, _BLOCK, (enabled, dtype))
                 original_init(one, "cpu", None, False)
             else:
                 original_init(one, device_type, dtype, enabled, **rest)
 
         def enter(one: Any) -> Any:
-            ours: _Block | None = getattr(one, _BLOCK, None)
-            if ours is not None:
-                ours.entered.append(self.autocast_region(ours.is_on, ours.dtype))
-                ours.entered[-1].__enter__()
+            if hasattr(one, _BLOCK):
+                self._regions.append(self.autocast_region(*getattr(one, _BLOCK)))
+                self._regions[-1].__enter__()
             return original_enter(one)
 
         def leave(one: Any, *error: Any) -> Any:
-            ours: _Block | None = getattr(one, _BLOCK, None)
-            if ours is not None:
-                ours.entered.pop().__exit__(None, None, None)
+            if hasattr(one, _BLOCK):
+                self._regions.pop().__exit__(None, None, None)
             return original_exit(one, *error)
 
         def is_enabled(device_type: str = "cuda") -> bool:
@@ -269,12 +255,10 @@ class Autocast:
         def dtype_of(device_type: str) -> torch.dtype:
             return self._dtype if device_type in _DEVICES else dtype_before(device_type)
 
-        methods: dict[str, Any] = {"__init__": make, "__enter__": enter, "__exit__": leave}
-        functions: dict[str, Any] = {
-            "is_autocast_enabled": is_enabled,
-            "get_autocast_dtype": dtype_of,
-        }
-        with patch.multiple(block, **methods), patch.multiple(torch, **functions):
+        with (
+            patch.multiple(block, __init__=make, __enter__=enter, __exit__=leave),
+            patch.multiple(torch, is_autocast_enabled=is_enabled, get_autocast_dtype=dtype_of),
+        ):
             yield
 
     def _kernel(self, operator: Any) -> Callable[..., Any]:
@@ -292,7 +276,7 @@ class Autocast:
         """Cast as autocast does: fp64 is left alone, a weight is cast once and kept."""
         if isinstance(value, list | tuple):
             return type(value)(self._cast(item, dtype) for item in value)
-        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        if not isinstance(value, Tensor) or not value.is_floating_point():
             return value
         if value.dtype in (dtype, torch.float64):
             return value
@@ -302,8 +286,8 @@ class Autocast:
         key = id(value), dtype
         if key not in self._cache:
             with torch.enable_grad():  # the next who needs it may differentiate
-                self._cache[key] = _CachedCast(value, value.to(dtype))
-        return self._cache[key].cast
+                self._cache[key] = value, value.to(dtype)
+        return self._cache[key][1]
 
 
 def _cuda_autocast_ops() -> list[str]:
@@ -320,7 +304,7 @@ def _target(name: str, low: torch.dtype, args: tuple[Any, ...]) -> torch.dtype:
     if name in LOWERED:
         return low
     if name in PROMOTED:
-        wide = any(isinstance(a, torch.Tensor) and a.dtype == torch.float32 for a in args)
+        wide = any(isinstance(a, Tensor) and a.dtype == torch.float32 for a in args)
         return torch.float32 if wide else low
     return torch.float32
 

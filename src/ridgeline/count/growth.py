@@ -9,10 +9,9 @@ all sizes; the step between the sizes keeps to those that divide.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import zip_longest
 from math import isfinite
 
 from ridgeline.count.records import Settings
@@ -23,6 +22,7 @@ from ridgeline.units import format_bytes
 from ridgeline.workloads import resolve
 
 BATCHES = (2, 3, 4, 5)  # one sample alone cannot be normalised in training
+USUAL_SIDE = 224
 IMAGE_STEP = 32  # the stride of most vision networks
 SIZES_TRIED = 6  # a degree of four at most, and one count to check it
 QUANTITIES = ("macs", "flops", "moved_bytes", "peak_bytes")
@@ -39,10 +39,6 @@ class Polynomial:
 
     def __call__(self, x: int) -> Fraction:
         return sum((c * x**power for power, c in enumerate(self.coefficients)), Fraction(0))
-
-    def plus(self, other: Polynomial, times: Fraction) -> Polynomial:
-        pairs = zip_longest(self.coefficients, other.coefficients, fillvalue=Fraction(0))
-        return Polynomial(self.variable, tuple(own + times * one for own, one in pairs))
 
     def __str__(self) -> str:
         terms = [
@@ -88,13 +84,16 @@ def fit(variable: str, xs: Sequence[int], ys: Sequence[int]) -> Polynomial | Non
 
     Newton's form: each further point adds a multiple of (x − x0)·(x − x1)·…
     """
-    found, basis = Polynomial(variable, ()), Polynomial(variable, (Fraction(1),))
+    import numpy as np
+    from numpy.polynomial.polynomial import polyadd, polymul, polyval
+
+    found, basis = np.array([Fraction(0)]), np.array([Fraction(1)])
     for x, y in zip(xs[:-1], ys[:-1], strict=True):
-        found = found.plus(basis, (y - found(x)) / basis(x))
-        if all(found(x) == y for x, y in zip(xs, ys, strict=True)):
-            return found
-        shifted = Polynomial(variable, (Fraction(0), *basis.coefficients))
-        basis = shifted.plus(basis, Fraction(-x))
+        found = polyadd(found, (y - polyval(x, found)) / polyval(x, basis) * basis)
+        polynomial = Polynomial(variable, tuple(found))
+        if [polynomial(x) for x in xs] == list(ys):
+            return polynomial
+        basis = polymul(basis, [Fraction(-x), Fraction(1)])
     return None
 
 
@@ -104,117 +103,94 @@ def growth(
     """Count the workload at several batches and sizes and return the formulas that fit."""
     from ridgeline.count.counting import count_workload  # imports torch
 
-    def counted(at: WorkloadSpec) -> CountResult:
-        progress()
-        return count_workload(at, settings)
+    def fits(variable: str, specs: Mapping[int, WorkloadSpec]) -> dict[str, Polynomial]:
+        """By quantity, the polynomial through the counts of these specs."""
+        counts = []
+        for at in specs.values():
+            progress()
+            counts.append(_quantities(count_workload(at, settings)))
+        found = {
+            name: fit(variable, [*specs], [one[name] for one in counts]) for name in QUANTITIES
+        }
+        return {name: polynomial for name, polynomial in found.items() if polynomial is not None}
 
-    batches = [counted(replace(spec, batch_size=batch)) for batch in BATCHES]
-    name, base, sizes, vary = _size_axis(spec)
-    notes, counts = [], []
+    by_batch = fits("N", {batch: replace(spec, batch_size=batch) for batch in BATCHES})
+    name, base, sizes = _size_axis(spec)
+    by_size, notes = {}, []
     try:
-        counts = [counted(vary(size)) for size in sizes]
+        by_size = fits("S", sizes)
     except RidgelineError as error:
+        sizes = {}
         notes.append(f"the {name} cannot vary: {error.problem}")
     return Growth(
-        by_batch=_fits("N", BATCHES, batches),
-        by_size=_fits("S", sizes, counts) if counts else {},
+        by_batch=by_batch,
+        by_size=by_size,
         size_name=name,
         size=base,
-        sizes=tuple(sizes) if counts else (),
+        sizes=tuple(sizes),
         notes=tuple(notes),
     )
 
 
-def _fits(variable: str, xs: Sequence[int], results: list[CountResult]) -> dict[str, Polynomial]:
-    fits: dict[str, Polynomial] = {}
-    for quantity in QUANTITIES:
-        polynomial = fit(variable, xs, [_quantity(r, quantity) for r in results])
-        if polynomial is not None:
-            fits[quantity] = polynomial
-    return fits
+def _quantities(result: CountResult) -> dict[str, int]:
+    return {
+        **{name: getattr(result.total, name) for name in QUANTITIES[:-1]},
+        "peak_bytes": result.memory.peak_bytes,
+    }
 
 
-def _quantity(result: CountResult, name: str) -> int:
-    source = result.memory if name == "peak_bytes" else result.total
-    return int(getattr(source, name))
-
-
-def _size_axis(
-    spec: WorkloadSpec,
-) -> tuple[str, int, list[int], Callable[[int], WorkloadSpec]]:
-    """What varies, from where, and how: tokens, or the side of a square image."""
+def _size_axis(spec: WorkloadSpec) -> tuple[str, int, dict[int, WorkloadSpec]]:
+    """What varies, from where, and each size: tokens, or the side of a square image."""
     chosen = resolve(spec).describe
     tokens = chosen.get("seq_len")
     if isinstance(tokens, int):
         step = max(tokens // SIZES_TRIED, 1)
-        sizes = [step * n for n in range(1, SIZES_TRIED + 1)]
-        return "tokens", tokens, sizes, lambda size: replace(spec, seq_len=size)
-    base = _side(chosen.get("input_size"))
-    sizes = [base + IMAGE_STEP * n for n in range(SIZES_TRIED)]
-    return "input size", base, sizes, lambda size: replace(spec, input_size=(size,))
-
-
-def _side(input_size: object) -> int:
-    sides = input_size if isinstance(input_size, list | tuple) else [input_size]
-    return sides[-1] if sides and isinstance(sides[-1], int) else 224
+        lengths = [step * n for n in range(1, SIZES_TRIED + 1)]
+        return "tokens", tokens, {length: replace(spec, seq_len=length) for length in lengths}
+    size = chosen.get("input_size")
+    base = size[-1] if isinstance(size, list | tuple) and size else USUAL_SIDE
+    sides = [base + IMAGE_STEP * n for n in range(SIZES_TRIED)]
+    return "input size", base, {side: replace(spec, input_size=(side,)) for side in sides}
 
 
 # ---------------------------------------------------------------- the largest batch
 
 LARGEST_BATCH = 1 << 20
-Try = tuple[int, float]  # a batch, and its peak in bytes
-MOST_GROWTH = 16  # from one try to the next: a line through two small batches says little
+STEP = 8  # from one try to the next while all fit: the inputs of a try have to fit, too
 
 
 def max_batch(peak_bytes: Callable[[int], float], limit_bytes: int, *, within: float = 0.0) -> int:
     """The largest batch with `peak_bytes(batch) <= limit_bytes`.
 
-    Peak memory grows with the batch, nearly in a straight line, so a line through two counts
-    gives the place to look, and the count at that place and beside it decides. A peak may be
-    infinite: of a batch that was tried and did not fit, nothing more is known.
+    Batches grow until one does not fit. The place between is looked for on the line through both
+    peaks, since memory grows with the batch nearly in a straight line, and in the middle, in turn.
+    A peak may be infinite: of a batch that was tried and did not fit, nothing more is known.
 
-    Trying takes seconds where counting takes none. `within` is how much smaller than the largest
-    the answer may be, as a share of it: tries end when the next one could not tell more than that;
-    0 is exact.
+    `within` is how much smaller than the largest the answer may be, as a share of it, where each
+    try takes seconds; 0 is exact.
     """
-    low, high = (1, peak_bytes(1)), (2, peak_bytes(2))
-    if low[1] > limit_bytes:
+    low, low_bytes = 1, peak_bytes(1)
+    if low_bytes > limit_bytes:
         raise RidgelineError(
-            f"one sample needs {format_bytes(low[1])}, more than {format_bytes(limit_bytes)}",
+            f"one sample needs {format_bytes(low_bytes)}, more than {format_bytes(limit_bytes)}",
             hint="try a smaller input, a lower precision, or an optimizer with less state",
         )
-    pushes = 0
-    while high[1] <= limit_bytes and high[0] < LARGEST_BATCH:
-        remaining = int((limit_bytes - high[1]) / max(_slope(low, high), 1))
-        least = max(1, int(within * high[0])) << pushes if within else high[0]
-        pushes += remaining < least  # the line said that this was all, and it was not
-        guess = min(high[0] + max(remaining, least), MOST_GROWTH * high[0], LARGEST_BATCH)
-        low, high = high, (guess, peak_bytes(guess))
-    if high[1] <= limit_bytes:
-        return high[0]
-    while high[0] - low[0] > max(1, within * low[0]):  # `low` fits and `high` does not
-        guess = _guess_between(limit_bytes, low, high)
-        tried = (guess, peak_bytes(guess))
-        if tried[1] > limit_bytes:
-            high = tried
-            continue
-        low = tried
-        if isfinite(high[1]) and guess + 1 < high[0]:
-            neighbour = (guess + 1, peak_bytes(guess + 1))
-            low, high = (neighbour, high) if neighbour[1] <= limit_bytes else (low, neighbour)
-    return low[0]
-
-
-def _slope(low: Try, high: Try) -> float:
-    return (high[1] - low[1]) / (high[0] - low[0])
-
-
-def _guess_between(limit: int, low: Try, high: Try) -> int:
-    """Where the line between two counts meets the limit, strictly between them.
-
-    Without a second count there is no line: then it is the middle.
-    """
-    if not isfinite(high[1]):
-        return (low[0] + high[0]) // 2
-    guess = low[0] + int((limit - low[1]) / max(_slope(low, high), 1e-9))
-    return min(max(guess, low[0] + 1), high[0] - 1)
+    high, high_bytes = STEP, peak_bytes(STEP)
+    while high_bytes <= limit_bytes:
+        if high >= LARGEST_BATCH:
+            return high
+        low, low_bytes = high, high_bytes
+        high, high_bytes = STEP * high, peak_bytes(STEP * high)
+    by_line = True
+    while high - low > max(1, within * low):  # `low` fits and `high` does not
+        guess = (low + high) // 2
+        if by_line and isfinite(high_bytes):
+            slope = (high_bytes - low_bytes) / (high - low)
+            guess = min(max(low + int((limit_bytes - low_bytes) / slope), low + 1), high - 1)
+        by_line = not by_line
+        guess_bytes = peak_bytes(guess)
+        if guess_bytes <= limit_bytes:
+            low, low_bytes = guess, guess_bytes
+        else:
+            high, high_bytes = guess, guess_bytes
+    return low

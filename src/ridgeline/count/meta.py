@@ -11,35 +11,11 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
+from ridgeline.count.call import aten_names
+
 _LAZY: Any = (nn.parameter.UninitializedParameter, nn.parameter.UninitializedBuffer)
-
-
-class _CopyTensors(TorchFunctionMode):
-    """While a module is deep-copied, copy each tensor by `change` instead."""
-
-    def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self._change = change
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is not Tensor.__deepcopy__:
-            return func(*args, **(kwargs or {}))
-        tensor, memo = args
-        if id(tensor) not in memo:
-            memo[id(tensor)] = self.copy(tensor)
-        return memo[id(tensor)]
-
-    def copy(self, tensor: Tensor) -> Tensor:
-        if isinstance(tensor, _LAZY):  # no shape yet: the first run will give it one
-            device = self._change(torch.empty(0)).device
-            lazy: Tensor = type(tensor)(requires_grad=tensor.requires_grad, device=device)
-            return lazy
-        if isinstance(tensor, nn.Parameter):
-            return nn.Parameter(self._change(tensor.data), requires_grad=tensor.requires_grad)
-        return self._change(tensor.detach()).requires_grad_(tensor.requires_grad)
 
 
 Model = Callable[..., Any]  # a module, or a function of tensors, which is its own copy
@@ -56,15 +32,25 @@ def copy_to_cpu(model: Model) -> Model:
 
 
 def _copy(module: Model, change: Callable[[Tensor], Tensor]) -> Model:
-    """A deep copy with every tensor changed.
-
-    A parameter copies itself unseen by the mode, so those are handed over beforehand.
-    """
+    """A deep copy with every tensor changed: parameters, buffers, and those in attributes."""
     if not isinstance(module, nn.Module):
         return module
-    with torch.inference_mode(False), _CopyTensors(change) as copying:
-        memo: dict[int, Any] = {id(p): copying.copy(p) for p in module.parameters()}
-        return copy.deepcopy(module, memo)
+    inside = [value for part in module.modules() for value in vars(part).values()]
+    attributes = [value for value in inside if isinstance(value, Tensor)]
+    with torch.inference_mode(False):
+        tensors = [*module.parameters(), *module.buffers(), *attributes]
+        return copy.deepcopy(module, {id(tensor): _changed(tensor, change) for tensor in tensors})
+
+
+def _changed(tensor: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+    if isinstance(tensor, _LAZY):  # no shape yet: the first run will give it one
+        device = change(torch.empty(0)).device
+        lazy: Tensor = type(tensor)(requires_grad=tensor.requires_grad, device=device)
+        return lazy
+    changed = change(tensor.detach())
+    if isinstance(tensor, nn.Parameter):
+        return nn.Parameter(changed, requires_grad=tensor.requires_grad)
+    return changed.requires_grad_(tensor.requires_grad)
 
 
 def _without_data(tensor: Tensor) -> Tensor:
@@ -134,12 +120,10 @@ def change_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 VALUE = "_ridgeline_value"
 LARGEST = 1 << 22  # elements; larger tensors are left without values
-CHOICES = frozenset(f"aten::{name}" for name in ("topk", "sort", "argmax", "argmin", "max", "min"))
-_RANDOM = frozenset(
-    f"aten::{name}"
-    for name in """rand randn randint rand_like randn_like normal_ uniform_ random_ exponential_
-    bernoulli bernoulli_ native_dropout empty empty_like empty_strided new_empty
-    new_empty_strided""".split()  # noqa: SIM905 - a list of names reads better as text
+CHOICES = aten_names("topk sort argmax argmin max min")
+_RANDOM = aten_names(
+    "rand randn randint rand_like randn_like normal_ uniform_ random_ exponential_ bernoulli"
+    " bernoulli_ native_dropout empty empty_like empty_strided new_empty new_empty_strided"
 )
 _make_tensor: Any = torch.tensor
 
@@ -164,11 +148,6 @@ class NoValueError(Exception):
     """A number was asked for that does not follow from the model's inputs alone."""
 
 
-def value_of(tensor: Tensor) -> Tensor | None:
-    """The known value of a tensor: itself if it is real."""
-    return getattr(tensor, VALUE, None) if tensor.is_meta else tensor
-
-
 def with_value(tensor: Tensor) -> Tensor:
     """A meta twin of a real tensor that remembers its value if it is small."""
     twin = tensor.detach().to("meta")
@@ -183,13 +162,6 @@ def map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
         return change(value)
     if isinstance(value, list | tuple):
         return type(value)(map_tensors(item, change) for item in value)
-    return value
-
-
-def _known(tensor: Tensor) -> Tensor:
-    value = value_of(tensor)
-    if value is None:
-        raise NoValueError
     return value
 
 
@@ -229,8 +201,8 @@ class Values:
         return map_tensors(args, self._usable), real_kwargs
 
     def _usable(self, tensor: Tensor) -> Tensor:
-        value = _known(tensor)
-        if value.untyped_storage().data_ptr() in self._stale:
+        value: Tensor | None = getattr(tensor, VALUE, None) if tensor.is_meta else tensor
+        if value is None or value.untyped_storage().data_ptr() in self._stale:
             raise NoValueError
         return value
 
@@ -266,6 +238,8 @@ class Values:
         self.assumed |= self._choices
         if name == "aten::_local_scalar_dense":
             return self._usable(args[0]).item()
+        if name == "aten::_to_copy":  # to a device
+            return func(self._usable(args[0]), **kwargs)
         if name in ("aten::index", "aten::index_put_", "aten::index_put", "aten::_index_put_impl_"):
             indices = [position for index in args[1] for position in self._positions(index)]
             return func(args[0], indices, *args[2:], **kwargs)

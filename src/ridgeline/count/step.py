@@ -17,10 +17,9 @@ from torch import Tensor, nn
 from ridgeline.count.dispatch import Autocast
 from ridgeline.count.memory import distinct_bytes
 from ridgeline.count.records import Memory, shapes_text
-from ridgeline.count.trace import Failed, Row, Tracer
+from ridgeline.count.trace import Row, Tracer, shapes_of
 from ridgeline.errors import RidgelineError
-from ridgeline.tracing import MODEL
-from ridgeline.tracing.tracker import tensors_in
+from ridgeline.tracing.tracker import name_modules, tensors_in
 from ridgeline.units import format_bytes
 from ridgeline.workloads.losses import make_optimizer
 
@@ -69,15 +68,15 @@ def run_step(step: Step, *, keep_values: bool) -> Traced:
     except RidgelineError:
         raise
     except Exception as error:
-        raise StepFailedError(step, tracer.modules.failed) from error
+        raise StepFailedError(step) from error
 
 
 class StepFailedError(Exception):
     """The model raised while it ran; its own error is the cause."""
 
-    def __init__(self, step: Step, failed: Failed | None) -> None:
-        super().__init__(str(failed))
-        self.step, self.failed = step, failed
+    def __init__(self, step: Step) -> None:
+        super().__init__()
+        self.step = step
 
 
 class _Runner:
@@ -213,14 +212,11 @@ def _watched_backward(tracer: Tracer) -> Iterator[None]:
 COPIES_TO_TRAIN = 4  # weights, gradients, and two of optimizer state
 _OURS = str(Path(__file__).parents[1])
 _VALUE_WORDS = ("meta", "data-dependent", "fake", "no data", "item()", "not implemented for")
-_FINAL_WORDS = (
-    "more than 1 value per channel",
-    "HigherOrderOperator",
-    "shapes cannot be multiplied",
-)
 _OWN_MISTAKES = (NameError, TypeError, KeyError, ImportError)
 _SHAPE_ERRORS = (RuntimeError, ValueError, IndexError, AssertionError)
-_SPECIAL_HINTS = {
+_SHAPE_HINT = "check --input-size, --seq-len or inputs="
+_FINAL_HINTS = {  # of errors that another way of tracing would meet again
+    "shapes cannot be multiplied": _SHAPE_HINT,
     "more than 1 value per channel": "batch norm needs several values per channel in training: "
     "use --batch-size 2 or more",
     "HigherOrderOperator": "operators that take functions (flex_attention, cond, while_loop) "
@@ -239,7 +235,7 @@ def needs_values(error: BaseException) -> bool:
     """Whether another way of tracing may work: the model looked at data, or used it by hand."""
     error = error.__cause__ or error
     text = str(error)
-    if any(words in text for words in _FINAL_WORDS):
+    if any(words in text for words in _FINAL_HINTS):
         return False
     if isinstance(error, NotImplementedError | TypeError | ValueError | AttributeError):
         return True
@@ -284,22 +280,28 @@ def broken_model(error: BaseException, *, on_meta: bool) -> RidgelineError:
 
 
 def _layer(error: BaseException) -> str:
-    """Which layer failed, and on what."""
-    if not isinstance(error, StepFailedError) or error.failed is None or error.step.module is None:
-        return "the model failed while running"
-    path, shapes = error.failed.path, shapes_text(error.failed.input_shapes)
-    kind = type(error.step.module.get_submodule(path)).__name__
-    return f"layer {path or MODEL} ({kind}) failed{f' on input {shapes}' if shapes else ''}"
+    """Which layer failed, and on what: the innermost module that was called."""
+    cause = error.__cause__
+    if isinstance(error, StepFailedError) and cause is not None:
+        names = name_modules(error.step.module)
+        frames = [frame.f_locals for frame, _ in traceback.walk_tb(cause.__traceback__)]
+        for local in reversed(frames):
+            module = local.get("self")
+            if id(module) in names and "args" in local:  # of torch.nn.Module.__call__
+                shapes = shapes_text(shapes_of(local["args"]))
+                layer = f"layer {names[id(module)]} ({type(module).__name__}) failed"
+                return f"{layer} on input {shapes}" if shapes else layer
+    return "the model failed while running"
 
 
 def _hint(own: BaseException) -> str:
     """What to do: known cases first, then shapes, then the model's own code."""
-    for words, hint in _SPECIAL_HINTS.items():
+    for words, hint in _FINAL_HINTS.items():
         if words in str(own):
             return hint
-    if not isinstance(own, _SHAPE_ERRORS):
-        return "the error is in the model's own code; --debug shows the traceback"
-    return "check --input-size, --seq-len or inputs="
+    if isinstance(own, _SHAPE_ERRORS):
+        return _SHAPE_HINT
+    return "the error is in the model's own code; --debug shows the traceback"
 
 
 def _user_line(error: BaseException) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from unittest.mock import patch
 
@@ -30,7 +30,6 @@ from ridgeline.count.meta import (
 from ridgeline.count.records import ModuleCall, Shapes
 from ridgeline.records import RECOMPUTE
 from ridgeline.tracing.tracker import (
-    RECOMPUTATION_ENDS,
     ModuleTracker,
     current_node,
     name_modules,
@@ -79,21 +78,18 @@ class Row:
     stage: str  # "forward", "backward", "recompute", "optimizer"
 
 
-_operators: dict[Any, Operator] = {}
-
-
-def forget_operators() -> None:
-    """Look every formula up again: a new one was registered."""
-    _operators.clear()
+@cache
+def operator_of(func: Any) -> Operator:
+    """The operator of an overload; forgotten when a new formula is registered."""
+    return Operator(func)
 
 
 def describe(tensor: Tensor, storages: Storages) -> TensorMeta:
     """The part of a tensor that a formula may use."""
     shape = tuple(tensor.shape)
-    if tensor.layout is torch.sparse_coo:
-        return TensorMeta(shape, tensor.dtype, tensor._values().numel(), 0, id(tensor))
     if tensor.layout is not torch.strided:
-        return TensorMeta(shape, tensor.dtype, tensor.numel(), 0, id(tensor))
+        held = tensor._values() if tensor.layout is torch.sparse_coo else tensor
+        return TensorMeta(shape, tensor.dtype, held.numel(), 0, id(tensor))
     distinct = tensor.numel()
     if distinct and not tensor.is_contiguous():
         distinct = 1
@@ -103,23 +99,13 @@ def describe(tensor: Tensor, storages: Storages) -> TensorMeta:
     return TensorMeta(shape, tensor.dtype, distinct, storages.number_of(tensor), id(tensor), view)
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """Where an error arose: the module's path, and the shapes that it got."""
-
-    path: str
-    input_shapes: Shapes
-
-
 class ModuleRecorder(ModuleTracker):
-    """Also a record of every module that ran, and of the one in which an error arose."""
+    """Also a record of every module that ran."""
 
     def __init__(self, root: nn.Module | None) -> None:
         super().__init__()
         self._names = name_modules(root, "")
         self.calls: dict[str, ModuleCall] = {}
-        self.failed: Failed | None = None  # the innermost module in which an error arose
-        self._error_before = sys.exc_info()[1]  # what the caller may be handling already
 
     def path_of(self, module: nn.Module) -> str:
         return self._names.get(id(module), self.path)
@@ -132,19 +118,11 @@ class ModuleRecorder(ModuleTracker):
         call.calls += 1
 
     def on_leave(self, path: str, args: Any, output: Any) -> None:
-        if self.failed is None and self._is_failing():
-            self.failed = Failed(path, shapes_of(args))
         call = self.calls.get(path)
         if call is not None and not call.output_shapes:
             call.output_shapes = shapes_of(output)
         if call is not None and current_node() is None:  # else it is recomputed
             call.output_bytes += sum(tensor.nbytes for tensor in tensors_in(output))
-
-    def _is_failing(self) -> bool:
-        """Whether an error is on its way; recomputation that has done enough ends by one."""
-        error = sys.exc_info()[1]
-        is_new = error not in (None, self._error_before)
-        return is_new and not isinstance(error, RECOMPUTATION_ENDS)
 
 
 def shapes_of(value: Any) -> Shapes:
@@ -196,9 +174,7 @@ class Tracer(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        operator = _operators.get(func)
-        if operator is None:
-            operator = _operators[func] = Operator(func)
+        operator = operator_of(func)
         if operator.decomposes:
             with self:
                 out = func.decompose(*args, **kwargs)
@@ -224,32 +200,24 @@ class Tracer(TorchDispatchMode):
     def _run_with_values(
         self, func: Any, operator: Operator, args: Any, kwargs: Any, error: Exception
     ) -> tuple[Any, Any]:
-        name = operator.signature.name
-        if name == "aten::_to_copy" and _leaves_meta(args, kwargs):
-            return self._evaluate(func, name, args, kwargs, error), args
+        assert self.values is not None
         mixed = _all_meta(args)
         if mixed is not args:
             self._note_twins(args, mixed)
             return self._run(func, operator, mixed, kwargs)
+        name = operator.signature.name
         if name == "aten::_grouped_mm":  # some versions refuse fp32 here, which devices run
             return _grouped_product(*args, **kwargs), args
-        return self._evaluate(func, name, args, kwargs, error), args
+        try:
+            return self.values.evaluate(func, name, args, kwargs), args
+        except NoValueError:
+            raise error from None
 
     def _note_twins(self, args: Any, mixed: Any) -> None:
         """What is written into a twin is, for whoever reads it later, in the original."""
         for original, twin in zip(tensors_among(args), tensors_among(mixed), strict=True):
             if twin is not original:
                 self.memory.share(twin, original)
-
-    def _evaluate(self, func: Any, name: str, args: Any, kwargs: Any, error: Exception) -> Any:
-        assert self.values is not None
-        try:
-            if name == "aten::_to_copy":
-                real, _ = self.values.real(args, {})
-                return func(*real, **kwargs)
-            return self.values.evaluate(func, name, args, kwargs)
-        except NoValueError:
-            raise error from None
 
     def _follow_values(
         self, func: Any, operator: Operator, args: Any, kwargs: Any, out: Any
@@ -408,11 +376,6 @@ def _grouped_product(
     if a.dim() == 3 and b.dim() == 3:
         return a.new_empty((a.shape[0], rows, columns))
     return a.new_empty((rows, columns))
-
-
-def _leaves_meta(args: Any, kwargs: Any) -> bool:
-    device = kwargs.get("device")
-    return device is not None and device.type != "meta" and args[0].is_meta
 
 
 def _all_meta(args: Any) -> Any:

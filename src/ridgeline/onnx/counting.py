@@ -336,26 +336,13 @@ def _total_cost(rows: list[NodeCost]) -> tuple[int, int]:
 # ---------------------------------------------------------------- Loop and Scan
 
 
-def _trip_count(walk: Walk, call: NodeCall, in_file: int | None, *, is_limit: bool = False) -> int:
-    """As the file says, or the user; another number for the same loop is an error.
-
-    Inside of functions and other loops the same node may run several times: the file goes first.
-    """
+def _trip_count(walk: Walk, call: NodeCall, in_file: int | None) -> int:
+    """As the user says, else as the file does; of a loop without either one the user is asked."""
     walk.loops[call.name] = call.op_type
-    number = walk.bound.numbers.get(call.name)
-    if in_file is None:
-        if number is None:
-            walk.missing_trips.setdefault(call.name)
-        return 1 if number is None else number
-    if number is None or number == in_file or walk.limits.is_nested:
-        return in_file
-    if is_limit and number < in_file:
-        return number
-    raise RidgelineError(
-        f"the trip count of {call.op_type} {call.name!r} is {'at most ' * is_limit}{in_file} in the"
-        f" file, not {number}",
-        hint="leave --dim out, or export the model with a dynamic trip count",
-    )
+    trips = walk.bound.numbers.get(call.name, in_file)
+    if trips is None:
+        walk.missing_trips.setdefault(call.name)
+    return 1 if trips is None else trips
 
 
 def _loop_trips(walk: Walk, call: NodeCall) -> int:
@@ -366,9 +353,8 @@ def _loop_trips(walk: Walk, call: NodeCall) -> int:
     most = limit.first_value if limit is not None else None
     if most is None or (condition is not None and most >= MOST_TRIPS):
         return _trip_count(walk, call, None)
-    can_stop = bool(_body(call, "body").output) and condition is not None
-    trips = _trip_count(walk, call, max(int(most), 0), is_limit=can_stop)
-    if can_stop and call.name not in walk.bound.numbers:
+    trips = _trip_count(walk, call, max(int(most), 0))
+    if condition is not None and call.name not in walk.bound.numbers:
         walk.note(f"Loop {call.name!r} is taken to run to its limit of {trips}")
     return trips
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from ridgeline.costs.work import Work
 from ridgeline.onnx.node import Constants, NodeCall, Tensor
@@ -125,15 +122,8 @@ NOT_LEARNED: dict[str, tuple[int, ...]] = {
     "QLinearAdd": (1, 2, 4, 5, 6, 7),
     "QLinearMul": (1, 2, 4, 5, 6, 7),
 }  # fmt: skip
-INITIAL_STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
 ARITHMETIC = ("Mul", "Div", "Add", "Sub", "Max", "Min", "Where")
-NORMS = {  # their scale and shift: the numbers that exporters put there for a norm without them
-    name: {1: 1, 2: 0}
-    for name in ("BatchNormalization", "InstanceNormalization", "LayerNormalization",
-                 "GroupNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
-}  # fmt: skip
-# val_70, onnx::Mul_12, 340, /attn/Sqrt_output_0, /Constant_1_output_0; a parameter has its path
-MADE_UP = re.compile(r"val_\d+|onnx::\w+|\d+|.*_output_\d+|(.*/)?Constant(_\d+)?(:0)?")
+INITIAL_STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
 
 
 @dataclass(slots=True)
@@ -223,13 +213,6 @@ def _is_setting(call: NodeCall, index: int, tensor: Tensor) -> bool:
     """Whether this use of a stored tensor is one that no training changes."""
     if index in NOT_LEARNED.get(call.op_type, ()):
         return True
-    if index in INITIAL_STATES.get(call.op_type, ()) and tensor.is_zero:
-        return True
-    if MADE_UP.fullmatch(tensor.name) is None:
-        return False
     if call.op_type in ARITHMETIC and tensor.numel == 1:  # a number in the model's code
         return True
-    number = NORMS.get(call.op_type, {}).get(index)
-    if number is None or tensor.value is None or tensor.value.dtype == object:
-        return False
-    return bool(np.all(tensor.value == number))
+    return index in INITIAL_STATES.get(call.op_type, ()) and tensor.is_zero

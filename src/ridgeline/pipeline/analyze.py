@@ -19,7 +19,7 @@ from ridgeline.pipeline.cases import CaseRunner, ProgressListener, Selection
 from ridgeline.pipeline.count_models import CountTask, ModuleWork, count_task
 from ridgeline.pipeline.machine import device_task, is_measured, machine_task
 from ridgeline.pipeline.outputs import Outputs, write_points, write_report
-from ridgeline.pipeline.predict import PredictTask, find_calibration, predict_task
+from ridgeline.pipeline.predict import PredictTask, is_calibrated, predict_task
 from ridgeline.pipeline.profile import profile_runs, reason_to_skip
 from ridgeline.report.study import STAGES_FILE, Study, read_stages, read_study
 from ridgeline.report.summary import write_headline
@@ -216,24 +216,25 @@ def _count(analysis: Analysis, stage: Stage) -> None:
     stage.status = "failed" if answer.problems and not answer.counted else "done"
     analysis.problems += answer.problems
     analysis.batch_sizes = answer.batch_sizes
-    if predicted := _predict(analysis):
-        stage.reason += f", {predicted} predicted"
+    if is_calibrated(analysis.runner.results.path, analysis.device):
+        stage.reason += f", {_predict(analysis)}"
 
 
-def _predict(analysis: Analysis) -> int:
-    """Predict the steps before they run, where this machine was calibrated."""
-    results = analysis.runner.results.path
-    if find_calibration(results, analysis.device) is None:
-        return 0
+def _predict(analysis: Analysis) -> str:
+    """Predict the steps before they run; how many, or why not."""
     task = PredictTask(
-        results=results,
+        results=analysis.runner.results.path,
         selection=analysis.selection,
         batch_sizes=analysis.batch_sizes,
         device=analysis.device,
         module=analysis.module,
     )
-    predicted: int = analysis.runner.executor.do(predict_task, task, analysis.on_progress).value()
-    return predicted
+    try:
+        predicted = analysis.runner.executor.do(predict_task, task, analysis.on_progress).value()
+    except RidgelineError as error:
+        analysis.problems.append(f"no predictions: {error.problem}")
+        return "no predictions"
+    return f"{predicted} predicted"
 
 
 def _run_models(analysis: Analysis, stage: Stage) -> None:

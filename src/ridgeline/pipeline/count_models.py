@@ -149,7 +149,9 @@ def count_models(options: CountOptions, outcome: CountOutcome, on_progress: OnPr
         if len(errors) == len(set(users)):  # nobody has it
             outcome.errors.append(next(iter(errors.items())))
         else:
-            outcome.notes += [f"{error.problem}: it is left out there" for error in errors.values()]
+            for name, missing in errors.items():
+                of_file = "" if name in missing.problem else f"{name}: "
+                outcome.notes.append(f"{of_file}{missing.problem}: it is left out there")
 
 
 def _count_model(
@@ -281,7 +283,7 @@ def count_missing(
         request = run.request
         on_progress(f"{request.model}, batch {request.batch_size}")
         try:
-            _check_countable(run, with_files=with_files)
+            check_countable(run, with_files=with_files)
             needed = CountRequest(
                 **vars(request.workload),
                 digest=request.digest,
@@ -301,7 +303,7 @@ def count_run_task(task: tuple[Path, str], send: OnProgress) -> list[str]:
     return count_missing(ResultsFolder(results), [run_id], with_files=True)[1]
 
 
-def _check_countable(run: MeasuredRun, *, with_files: bool) -> None:
+def check_countable(run: MeasuredRun, *, with_files: bool) -> None:
     """Refuse a run whose model is left alone."""
     model, reason = run.request.model, ""
     if run.result.source == "object":

@@ -23,6 +23,7 @@ from ridgeline.plain import plain_text
 from ridgeline.profile.profiling import average_kernels
 from ridgeline.provenance import collect
 from ridgeline.records import (
+    EnergyResult,
     Host,
     ProfileRequest,
     ProfileSummary,
@@ -254,8 +255,27 @@ def _result_of(row: Mapping[str, str], request: RunRequest) -> RunResult:
         elapsed_s=elapsed_s,
         step_time_s=StepTime(median=step_s, mean=elapsed_s / steps, min=step_s, max=step_s),
         warmup=WarmUp(times_s=()),
+        energy=_energy_of(row, step_s, samples),
     )
     return from_dict(RunResult, to_dict(result), "")  # refuses what no stored run may have
+
+
+def _energy_of(row: Mapping[str, str], step_s: float, samples: int) -> EnergyResult | None:
+    if "energy_j_per_step" in row:
+        step_j = _number(row, "energy_j_per_step")
+    elif "mean_power_w" in row:
+        step_j = _number(row, "mean_power_w") * step_s
+    else:
+        return None
+    return EnergyResult(
+        meter=row.get("energy_meter", IMPORTED),
+        provenance=IMPORTED,
+        energy_j_per_step=step_j,
+        energy_j_per_sample=step_j / samples,
+        mean_power_w=_number(row, "mean_power_w") if "mean_power_w" in row else step_j / step_s,
+        step_time_s=step_s,
+        samples_per_step=samples,
+    )
 
 
 def _text(row: Mapping[str, str], name: str) -> str:

@@ -66,7 +66,7 @@ class MachineAnswer:
 
 def is_measured(results: Path, device: str, *, is_quick: bool) -> bool:
     """Whether `machine_task` will find a passport."""
-    return _find_passport(Passports(results), describe(), device, is_quick=is_quick) is not None
+    return find_passport(Passports(results), describe(), device, is_quick=is_quick) is not None
 
 
 def machine_task(
@@ -78,7 +78,7 @@ def machine_task(
     name = passport_name(machine_name(description), description, device)
     before = None
     if not remeasure:
-        before = _find_passport(passports, description, device, is_quick=quick)
+        before = find_passport(passports, description, device, is_quick=quick)
     if before is not None:
         note = f"kept from {before.measured_at[:10]}"
         if product := sample_product_again(before, device):
@@ -102,7 +102,7 @@ def drift_task(task: tuple[Path, str, int], send: OnProgress) -> tuple[str, bool
     folder, backend, number = task
     chosen = choose_backend(backend, number)
     device = f"cuda:{number}" if chosen.kind == "cuda" else chosen.kind
-    passport = _find_passport(Passports(folder), describe(), device, is_quick=True)
+    passport = find_passport(Passports(folder), describe(), device, is_quick=True)
     product = None if passport is None else sample_product_again(passport, device)
     if passport is None or product is None:
         return None
@@ -123,7 +123,7 @@ def passport_name(name: str, description: Description, device: str) -> str:
     return f"{name}-{device.replace(':', '')}"
 
 
-def _find_passport(
+def find_passport(
     passports: Passports, description: Description, device: str, *, is_quick: bool
 ) -> Passport | None:
     """A passport of this very machine with ceilings of the device, as thorough as is asked."""

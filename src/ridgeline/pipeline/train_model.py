@@ -26,7 +26,6 @@ from ridgeline.train.trainer import (
 from ridgeline.units import format_percent, format_time
 from ridgeline.workloads.cifar10 import (
     SIDE,
-    SMALL_FORMS,
     Images,
     build_classifier,
     file_stem,
@@ -157,7 +156,7 @@ def mark_training_step(
 def _prepare(options: TrainOptions, on_progress: OnProgress, *, is_saved: bool) -> PreparedTraining:
     """Find the checkpoint, the device and the data, and complete the settings."""
     checkpoint = checkpoints.load(options.resume) if options.resume else None
-    before = checkpoints.saved_settings(checkpoint) if checkpoint else {}
+    before = checkpoint["settings"] if checkpoint else {}
     backend = choose_backend(options.backend, options.device)
     precision = choose_precision(options.precision or before.get("precision", "fp32"), backend)
     images = _load_images(options, before, on_progress)
@@ -186,18 +185,7 @@ def _prepare(options: TrainOptions, on_progress: OnProgress, *, is_saved: bool) 
         precision=precision,
         files=files,
         checkpoint=checkpoint,
-        warnings=(*precision.warnings, *_name_warnings(settings)),
-    )
-
-
-def _name_warnings(settings: TrainSettings) -> tuple[str, ...]:
-    """That a short name is torchvision's network, where it once was ours."""
-    form = SMALL_FORMS.get(settings.model)
-    if form is None or settings.image_size > SIDE:
-        return ()
-    return (
-        f"{settings.model} is torchvision's, made for large images, as in every command; {form}, "
-        f"which `train {settings.model}` meant before, is made for 32x32",
+        warnings=tuple(precision.warnings),
     )
 
 
@@ -244,7 +232,7 @@ def load_trained(path: Path, model: str | None = None, image_size: int | None = 
     """
     settings: dict[str, Any] = {}
     if not path.name.endswith(WEIGHTS_ENDING):
-        settings = checkpoints.saved_settings(checkpoints.load(path))
+        settings = checkpoints.load(path)["settings"]
     name = model or settings.get("model") or path.name.removesuffix(WEIGHTS_ENDING)
     network = build_classifier(name, image_size or settings.get("image_size", SIDE))
     return load_weights(network, path, name).eval()

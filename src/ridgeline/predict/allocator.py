@@ -11,6 +11,7 @@ Convolutions of oneDNN hold copies of input, weight and output in its own layout
 from __future__ import annotations
 
 import ctypes
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ class Heap:
         self._trim = 2 * threshold
         self._end = self._resident = 0
         self._free: dict[int, int] = {}  # bytes by address
+        self._sizes: list[tuple[int, int]] = []  # of free blocks with their addresses, sorted
         self._ends: dict[int, int] = {}  # address of a free block by its end
         self._used: dict[object, tuple[int, int]] = {}
         self._mapped: dict[object, int] = {}
@@ -47,9 +49,9 @@ class Heap:
             self._mapped[key] = -(-size // PAGE) * PAGE
             self.faults += -(-size // PAGE)
             return
-        fitting = [(free, address) for address, free in self._free.items() if free >= size]
-        if fitting:
-            free, address = min(fitting)
+        place = bisect_left(self._sizes, (size, 0))
+        if place < len(self._sizes):
+            free, address = self._sizes[place]
             self._take(address)
             self._used[key] = address, size
             if free > size:
@@ -84,11 +86,13 @@ class Heap:
     def _take(self, address: int) -> int:
         size = self._free.pop(address)
         del self._ends[address + size]
+        del self._sizes[bisect_left(self._sizes, (size, address))]
         return size
 
     def _give(self, address: int, size: int) -> None:
         self._free[address] = size
         self._ends[address + size] = address
+        insort(self._sizes, (size, address))
 
 
 def count_faults(count: CountResult) -> float:

@@ -135,8 +135,8 @@ def corpus_points(plan: Plan) -> list[tuple[OperatorPoint, float]]:
     mean = sum(weight for _, weight in points) / max(len(points), 1)
     if "train" in plan.modes:
         points += [(point, 5 * mean) for point in optimizer_points()]
-    wanted = [(p, w) for p, w in points if not plan.groups or is_in(p, plan.groups)]
-    return list({point.key: (point, weight) for point, weight in wanted}.values())
+    chosen = [(p, w) for p, w in points if not plan.groups or is_in(p, plan.groups)]
+    return list({point.key: (point, weight) for point, weight in chosen}.values())
 
 
 def is_in(point: OperatorPoint, groups: Sequence[str]) -> bool:
@@ -640,7 +640,7 @@ def _host_time_s(made: Replay) -> float:
 
 def measure_host_steps(known: Calibration, device: torch.device) -> Calibration:
     """With what an operator costs beside its call: small steps, less the sum of their operators."""
-    beside: dict[str, list[float]] = {"infer": [], "train": []}
+    extras: dict[str, list[float]] = {"infer": [], "train": []}
     for case in HOST_STEPS:
         uses = _uses_of(case)
         known = measure_more(known, _unmeasured(uses, known), STEP_LIMIT_S)
@@ -649,11 +649,11 @@ def measure_host_steps(known: Calibration, device: torch.device) -> Calibration:
         step_s, _ = time_step(case, device)
         calls = sum(use.repeats for use in uses)
         if step_s is not None:
-            beside[case[2]].append(max(0.0, (step_s - predicted) / calls))
+            extras[case[2]].append(max(0.0, (step_s - predicted) / calls))
     host = replace(
         known.host,
-        per_operator_s=median(beside["infer"] or [0.0]),
-        train_per_operator_s=median(beside["train"] or [0.0]),
+        per_operator_s=median(extras["infer"] or [0.0]),
+        train_per_operator_s=median(extras["train"] or [0.0]),
     )
     return replace(known, host=host)
 

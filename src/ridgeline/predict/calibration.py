@@ -19,7 +19,15 @@ from ridgeline.errors import RidgelineError
 from ridgeline.predict.curves import Curve, Limits, fit_curve
 from ridgeline.predict.intervals import SeenError
 from ridgeline.predict.operators import OperatorPoint, features_of, plain_features
-from ridgeline.serialize import INLINE, Name, NotNegative, Positive, from_dict, to_dict
+from ridgeline.roofline.roofs import Roofs
+from ridgeline.serialize import (
+    INLINE,
+    Name,
+    NotNegative,
+    Positive,
+    from_dict,
+    to_dict,
+)
 from ridgeline.store import whole_file, writing
 
 # History of the format, newest first.
@@ -63,7 +71,7 @@ class HostCosts:
     graph_kernel_s: NotNegative = 0.0  # of one kernel in a CUDA graph
     page_fault_s: NotNegative = 0.0  # CPU with glibc: of a page that the system hands out anew
 
-    def beside_s(self, mode: str) -> float:
+    def extra_s(self, mode: str) -> float:
         """What an operator costs beside its own call."""
         return self.per_operator_s if mode == "infer" else self.train_per_operator_s
 
@@ -97,6 +105,23 @@ class PastPrediction:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """What another device is to the one that was calibrated: its limits over those here."""
+
+    here: Mapping[str, Limits]  # by precision
+    there: Mapping[str, Limits]
+
+    def ratio(self, point: OperatorPoint) -> float:
+        """The time there for each second here, by the limit that holds it up."""
+        times = []
+        for by_precision in (self.there, self.here):
+            limits = by_precision.get(point.precision) or by_precision["fp32"]
+            work_s = (point.flops / limits.flops_per_s, point.moved_bytes / limits.dram_bytes_per_s)
+            times.append(max(*work_s, limits.floor_s))
+        return times[0] / times[1]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
     """All that predictions of one device need."""
@@ -123,7 +148,9 @@ class Calibration:
     steps: tuple[PastPrediction, ...] = ()  # of a few networks, at the calibration
     warm_share: float = 0.5  # of a call's gain from warm caches that a step sees
     past: tuple[PastPrediction, ...] = ()
-    source: str = "measured"  # "imported", or "profile"
+    source: str = "measured"  # or "scaled from …"
+    ceilings: Mapping[str, float] = field(default_factory=dict)  # of the passport at that time
+    scaling: Scaling | None = None
 
     @cached_property
     def times_s(self) -> Mapping[str, float]:
@@ -220,6 +247,64 @@ class Calibration:
         return replace(self, points=tuple(merged.values()))
 
 
+# ---------------------------------------------------------------- without measured operators
+
+
+def calibration_of_roofs(
+    roofs: Roofs, *, source: str, units: int, memory_bytes: int | None
+) -> Calibration:
+    """What a device may do of which only the limits are known."""
+    peaks = {
+        name: roofs.peak(name, "matrix") or roofs.peak(name, "vector")
+        for name in ("fp64", "fp32", "tf32", "bf16", "fp16")
+    }
+    host_s = roofs.launch_s.get("eager dispatch", USUAL_HOST_S)
+    is_cpu = roofs.device == "cpu"
+    host = HostCosts(
+        per_operator_s=host_s, train_per_operator_s=3 * host_s,
+        gap_s=0.0 if is_cpu else USUAL_GAP_S, graph_kernel_s=0.0 if is_cpu else USUAL_GAP_S,
+    )  # fmt: skip
+    return Calibration(
+        machine=roofs.env,
+        device=roofs.device,
+        device_name=roofs.device_name,
+        units=units,
+        memory_bytes=memory_bytes,
+        cache_bytes=roofs.cache_bytes,
+        floor_s=roofs.launch() or USUAL_FLOOR_S,
+        dram_bytes_per_s=roofs.bandwidth.get("dram"),
+        cache_bytes_per_s=roofs.bandwidth.get(roofs.cache_level or ""),
+        peaks=tuple(
+            Peak(precision=name, burst_flops_per_s=rate, sustained_flops_per_s=rate)
+            for name, rate in peaks.items()
+            if rate
+        ),
+        host=host,
+        source=source,
+    )
+
+
+# What a device takes of which nothing else is known: the host for an operator, the device between
+# two kernels and for the smallest one.
+USUAL_HOST_S, USUAL_GAP_S, USUAL_FLOOR_S = 1e-5, 1e-6, 3e-6
+
+
+def scale_calibration(
+    calibration: Calibration, here: Calibration, there: Calibration, source: str
+) -> Calibration:
+    """A calibrated device's times on another one, by the known limits of both."""
+    names = [one.precision for one in there.peaks]
+    limits = {name: there.limits(name) for name in names}
+    scaling = Scaling(here={name: here.limits(name) for name in names}, there=limits)
+    return replace(
+        calibration, machine=there.machine, device_name=there.device_name, uuid=None,
+        memory_bytes=there.memory_bytes, steps=(), past=(), source=source, scaling=scaling,
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- files
+
+
 def write_calibration(calibration: Calibration, path: Path) -> Path:
     """Write it whole or not at all."""
     content = {"schema_version": CALIBRATION_VERSION, **to_dict(calibration)}
@@ -233,7 +318,7 @@ def write_calibration(calibration: Calibration, path: Path) -> Path:
 
 def read_calibration(path: Path) -> Calibration:
     """The calibration in a file."""
-    hint = "calibrate again (`ridgeline machine calibrate`), or restore the file"
+    hint = "restore the file; or delete it and calibrate again: ridgeline machine calibrate"
     try:
         with gzip.open(path) as file:
             content: Any = json.loads(file.read(LARGEST_FILE))

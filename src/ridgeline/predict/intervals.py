@@ -90,15 +90,3 @@ def find_widening(
         changed.append(f"the ceilings moved by {passport_drift:+.0%} since the calibration")
         factor *= 1 + abs(passport_drift) / USUAL_DRIFT / 4
     return Widening(factor=factor, reasons=tuple(f"{why}: calibrate again" for why in changed))
-
-
-def describe_past(errors: Sequence[float], inside: int) -> str:
-    """The relative errors of past predictions, as a sentence; empty without any."""
-    if not errors:
-        return ""
-    mean = sum(abs(error) for error in errors) / len(errors)
-    count = len(errors)
-    predictions = "prediction" if count == 1 else f"{count} predictions"
-    return (
-        f"last {predictions} on this machine: {100 * mean:.1f} % mean, {inside} of {count} inside"
-    )

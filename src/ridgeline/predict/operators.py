@@ -8,7 +8,7 @@ as it runs; `count` has a row for each tensor.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ridgeline.count.result import CountResult
 
 OPTIMIZER = "optimizer"
-TENSORS = ("fp64", "fp32", "fp16", "bf16", "complex64", "complex128")
 KEY_CHARACTERS = 16
 
 
@@ -46,6 +45,11 @@ class OperatorPoint:
         text = "\n".join((self.op, self.overload, self.arguments, self.precision))
         return sha256(text.encode()).hexdigest()[:KEY_CHARACTERS]
 
+    @property
+    def is_product(self) -> bool:
+        """Whether its time goes with the peak of its precision."""
+        return self.kind in ("conv", "matmul", "attention")
+
     @cached_property
     def parsed(self) -> tuple[list[Any], dict[str, Any]]:
         """Positional and named arguments in JSON's types."""
@@ -57,11 +61,6 @@ class OperatorPoint:
         """Sizes of the tensors among the arguments, in order."""
         positional, named = self.parsed
         return [tuple(sizes) for _, sizes, _ in find_tensors([positional, list(named.values())])]
-
-    @property
-    def curve(self) -> tuple[str, str]:
-        """Points of one curve: the group and the precision."""
-        return self.group, self.precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,20 +75,55 @@ class Use:
 
 def points_of(count: CountResult) -> list[Use]:
     """The calls of a counted step in their order; the optimizer's step is one, at the end."""
-    calls: dict[int, list[OpCost]] = {}
+    calls: dict[tuple[int, bool], list[OpCost]] = {}
     for op in count.op_costs:
         if op.phase != OPTIMIZER:
-            calls.setdefault(id(op.call), []).append(op)
-    uses = [_use_of(parts) for parts in calls.values()]
+            is_backward = is_node(op) and op.phase != "forward"  # a node has the cost of all phases
+            calls.setdefault((id(op.call), is_backward), []).append(op)
+    known: dict[Hashable, OperatorPoint] = {}
+    uses = [_use_of(parts, known) for parts in calls.values() if _is_work(parts)]
     stepped = [op for op in count.op_costs if op.phase == OPTIMIZER]
     return [*uses, optimizer_use(count, stepped)] if stepped else uses
 
 
-def _use_of(parts: Sequence[OpCost]) -> Use:
+def is_node(op: OpCost) -> bool:
+    """Whether it is of an ONNX file."""
+    return hasattr(op.call, "op_type")
+
+
+def _is_work(parts: Sequence[OpCost]) -> bool:
+    """Whether a device does something: a view of an ONNX file is not a call of PyTorch."""
+    return not is_node(parts[0]) or any(op.cost.flops or op.cost.moved_bytes for op in parts)
+
+
+def _use_of(parts: Sequence[OpCost], known: dict[Hashable, OperatorPoint]) -> Use:
     flops = sum(one.cost.flops for one in parts) or len(parts)
     shares = {one.phase: (one.cost.flops or 1) / flops for one in parts}
     first = parts[0]
-    return Use(point=point_of(parts), path=first.path, shares=shares, repeats=first.repeats)
+    if is_node(first):
+        point = point_of_node(parts)
+    else:
+        key = _identify(parts)
+        point = known.get(key) or point_of(parts)
+        known[key] = point
+    return Use(point=point, path=first.path, shares=shares, repeats=first.repeats)
+
+
+def _identify(parts: Sequence[OpCost]) -> Hashable:
+    """Equal for calls of the same point; making the point itself takes ten times longer."""
+    call: Any = parts[0].call
+    arguments = (*call.args, *call.kwargs.values())
+    signature = call.signature.name, call.signature.overload
+    return signature, parts[0].dtype, tuple(map(_strip, arguments))
+
+
+def _strip(value: Any) -> Hashable:
+    """An argument without what differs between calls that cost the same."""
+    if isinstance(value, list | tuple) and not hasattr(value, "storage"):
+        return tuple(map(_strip, value))
+    if hasattr(value, "storage"):
+        return value.shape, value.dtype, value.view[1:]
+    return type(value), str(value)
 
 
 def point_of(parts: Sequence[OpCost]) -> OperatorPoint:
@@ -100,18 +134,26 @@ def point_of(parts: Sequence[OpCost]) -> OperatorPoint:
         [encode(value) for value in call.args],
         {name: encode(value) for name, value in call.kwargs.items() if name not in PLACES},
     ]
-    outputs = call.outputs
-    return OperatorPoint(
-        op=signature.name,
-        overload=signature.overload,
+    return _make_point(parts, signature.name, signature.overload, arguments)
+
+
+def _make_point(
+    parts: Sequence[OpCost], op: str, overload: str, arguments: list[Any]
+) -> OperatorPoint:
+    outputs = parts[0].call.outputs
+    point = OperatorPoint(
+        op=op,
+        overload=overload,
         arguments=json.dumps(arguments, separators=(",", ":"), sort_keys=True),
         precision=parts[0].dtype,
-        group=group_of(signature.name, arguments),
+        group=group_of(op, arguments),
         kind=parts[0].kind,
         flops=float(sum(one.cost.flops + one.cost.transcendentals for one in parts)),
         moved_bytes=float(sum(one.cost.moved_bytes for one in parts)),
         output=tuple(outputs[0].shape) if outputs else (),
     )
+    vars(point)["parsed"] = arguments[0], arguments[1]  # reading them back takes as long again
+    return point
 
 
 PLACES = ("device", "layout", "pin_memory", "generator")  # where results are, not what they are
@@ -166,7 +208,7 @@ def encode(value: Any) -> Any:
     if isinstance(value, TensorMeta):
         strides = list(value.view[1:])
         sizes = {dtype_name(value.dtype): list(value.shape)}
-        is_plain = not value.view or strides == contiguous_strides(value.shape)
+        is_plain = not strides or strides == contiguous_strides(value.shape)
         return sizes if is_plain else {**sizes, "strides": strides}
     if isinstance(value, list | tuple):
         return [encode(item) for item in value]
@@ -180,14 +222,18 @@ def _number(value: Any) -> float:
 
 
 def contiguous_strides(sizes: Sequence[int]) -> list[int]:
-    return [prod(sizes[n + 1 :]) for n in range(len(sizes))]
+    strides = [1] * len(sizes)
+    for n in range(len(sizes) - 1, 0, -1):
+        strides[n - 1] = strides[n] * sizes[n]
+    return strides
 
 
 def find_tensors(value: Any) -> Iterator[tuple[str, list[int], list[int] | None]]:
     """Type, sizes and strides of each tensor in encoded arguments; no strides if contiguous."""
     if isinstance(value, list):
         for item in value:
-            yield from find_tensors(item)
+            if isinstance(item, list | dict):  # most are numbers
+                yield from find_tensors(item)
     elif is_tensor(value):
         name = next(name for name in value if name != "strides")
         yield name, value[name], value.get("strides")
@@ -197,6 +243,67 @@ def is_tensor(value: Any) -> bool:
     return isinstance(value, dict) and "torch" not in value and "number" not in value
 
 
+# ---------------------------------------------------------------- nodes of ONNX files
+
+NODES = {  # the operator of PyTorch that does what a node does
+    "Add": "add", "AveragePool": "avg_pool2d", "BatchNormalization": "native_batch_norm",
+    "Clip": "hardtanh", "Concat": "cat", "Conv": "convolution", "ConvTranspose": "convolution",
+    "Div": "div", "Gather": "embedding", "Gelu": "gelu", "GlobalAveragePool": "mean",
+    "HardSigmoid": "hardsigmoid", "HardSwish": "hardswish",
+    "LayerNormalization": "native_layer_norm", "MaxPool": "max_pool2d_with_indices", "Mul": "mul",
+    "ReduceMean": "mean", "Relu": "relu", "Sigmoid": "sigmoid", "Softmax": "_softmax",
+    "Sub": "sub", "Tanh": "tanh", "Transpose": "clone",
+}  # fmt: skip
+
+
+def point_of_node(parts: Sequence[OpCost]) -> OperatorPoint:
+    """The call of PyTorch that does the work of a node; of one without, its own name."""
+    node: Any = parts[0].call
+    is_backward = parts[0].phase != "forward"
+    tensors = [{t.dtype.name: list(t.shape)} for t in node.inputs]
+    gradient = [{t.dtype.name: list(t.shape)} for t in node.outputs[:1] if is_backward]
+    if node.op_type in ("Gemm", "MatMul") and len(tensors) > 1:
+        name, values = _encode_product(node, tensors)
+    else:
+        name, values = NODES.get(node.op_type, ""), [*gradient, *tensors]
+    op = f"aten::{name}" if name else node.op
+    if name == "convolution":
+        values = [*gradient, *_encode_convolution(node, tensors, is_backward=is_backward)]
+    if name == "native_batch_norm":
+        values = [*tensors, False, 0.1, 1e-5]
+    return _make_point(parts, f"{op}_backward" if is_backward else op, "", [values, {}])
+
+
+def _encode_convolution(node: Any, tensors: list[Any], *, is_backward: bool) -> list[Any]:
+    """Its arguments in the order of `aten::convolution`, or of its backward."""
+    x, w, *bias = tensors
+    dims = len(node.operand(1).shape) - 2
+    pads = node.int_list("pads")[:dims]
+    if not pads and node.attr("auto_pad", "NOTSET").startswith("SAME"):
+        pads = [(n - 1) // 2 for n in node.operand(1).shape[2:]]
+    offset = list(node.get(2).shape) if bias else [0]
+    return [
+        x, w, offset if is_backward else bias[0] if bias else None,
+        node.int_list("strides") or [1] * dims, pads or [0] * dims,
+        node.int_list("dilations") or [1] * dims, node.op_type == "ConvTranspose",
+        node.int_list("output_padding") or [0] * dims, node.int_attr("group", 1),
+        *([[True, True, bool(bias)]] if is_backward else []),
+    ]  # fmt: skip
+
+
+def _encode_product(node: Any, tensors: list[Any]) -> tuple[str, list[Any]]:
+    """A product of two matrices, or of as many as the first operand has."""
+    (name, a), (_, b) = (next(iter(one.items())) for one in tensors[:2])
+    if len(b) > 2 or len(a) < 2 or len(b) < 2:
+        batch = prod(a[:-2])
+        return "bmm", [{name: [batch, *a[-2:]]}, {name: [prod(b[:-2]), *b[-2:]]}]
+    k = b[1] if node.attr("transB", 0) else b[0]
+    n = prod(b) // max(k, 1)
+    right = {name: [k, n], "strides": [1, k]} if node.attr("transB", 0) else {name: [k, n]}
+    values = [{name: [prod(a) // max(k, 1), k]}, right]
+    return ("addmm", [tensors[2], *values]) if len(tensors) > 2 else ("mm", values)
+
+
 # ---------------------------------------------------------------- groups
 
 
@@ -204,11 +311,11 @@ def group_of(op: str, arguments: Sequence[Any]) -> str:
     """The name of the curve of a call: operator, pass, and what changes its algorithm."""
     name = op.partition("::")[2].rstrip("_") if op.startswith("aten::") else op
     positional = arguments[0]
-    tensors = list(find_tensors(positional))
     if name in ("convolution", "convolution_backward"):
-        return _conv_group(name, positional, tensors)
+        return _conv_group(name, positional, list(find_tensors(positional)))
     if name in ("mm", "addmm", "bmm", "baddbmm"):
-        return f"{name.removeprefix('add').removeprefix('badd')} {_layouts(tensors[-2:])}"
+        layouts = _layouts(list(find_tensors(positional))[-2:])
+        return f"{name.removeprefix('add').removeprefix('badd')} {layouts}"
     if name == "native_batch_norm":
         return f"batch_norm {'train' if positional[5] else 'infer'}"
     in_place = op.endswith("_") and name not in ("copy", "fill", "zero")
@@ -272,6 +379,8 @@ def plain_features(point: OperatorPoint) -> Features:
 
 def product_of(point: OperatorPoint) -> tuple[int, int, int, int] | None:
     """Batch, m, n and k of a matrix product, or of a convolution as one."""
+    if not point.is_product:
+        return None
     sizes = [s for s in point.tensors if len(s) > 1]
     if point.kind == "conv" and "deform" not in point.op and len(sizes) >= 2:
         return _conv_product(point, sizes)

@@ -160,8 +160,8 @@ def _attend_backward(point: OperatorPoint, args: list[Any], _: Any) -> Callable[
             operands[0], operands[1], operands[2], mask, dropout_p, is_causal,
             scale=scale, enable_gqa=enable_gqa,
         )  # fmt: skip
-    wanted = [t for t, want in zip(operands, needed, strict=False) if want]
-    return lambda: torch.autograd.grad(out, wanted, grad, retain_graph=True)
+    sources = [t for t, want in zip(operands, needed, strict=False) if want]
+    return lambda: torch.autograd.grad(out, sources, grad, retain_graph=True)
 
 
 def _batch_norm(point: OperatorPoint, args: list[Any], _: Any) -> Callable[[], object]:
@@ -179,8 +179,8 @@ def _batch_norm_backward(
     bias = torch.zeros_like(weight, requires_grad=True)
     with torch.enable_grad():
         out = torch.batch_norm(x, weight, bias, mean, variance, True, 0.1, eps, True)
-    wanted = [x, weight, bias] if mask[0] else [weight, bias]
-    return lambda: torch.autograd.grad(out, wanted, grad, retain_graph=True)
+    sources = [x, weight, bias] if mask[0] else [weight, bias]
+    return lambda: torch.autograd.grad(out, sources, grad, retain_graph=True)
 
 
 def _dropout(point: OperatorPoint, args: list[Any], _: Any) -> Callable[[], object]:

@@ -15,12 +15,11 @@ from ridgeline.predict.calibration import Calibration
 from ridgeline.predict.predict import Prediction
 from ridgeline.records import CountRequest, RunRequest, RunResult
 from ridgeline.serialize import from_dict, to_dict
-from ridgeline.settings import Settings
+from ridgeline.settings import is_counted
 from ridgeline.store import atomic_write_text, to_json
 
 FOLDER = "predictions"
 ID_CHARACTERS = 16
-PLAIN = ("channels_last", "grad_accum_steps", "algorithm")  # a count does not have their effect
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,10 +83,8 @@ def read_predictions(results: Path, problems: list[str]) -> list[StoredPredictio
 
 def is_comparable(request: RunRequest, result: RunResult, stored: StoredPrediction) -> bool:
     """Whether a run is of the step that was predicted, on that device."""
-    plain = Settings()
-    is_plain = all(getattr(request, name) == getattr(plain, name) for name in PLAIN)
     return (
-        is_plain
+        is_counted(request)
         and request.compile == stored.compile_mode
         and result.device_name == stored.device_name
         and (stored.threads is None or result.threads == stored.threads)

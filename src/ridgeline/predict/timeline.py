@@ -31,15 +31,15 @@ class Schedule:
         return replace(self, time_s=self.time_s + time_s, host_s=self.host_s + time_s)
 
 
-def schedule_cpu(operations: Sequence[Operation], beside_s: float) -> Schedule:
+def schedule_cpu(operations: Sequence[Operation], extra_s: float) -> Schedule:
     """One after the other; between them the host finds the next."""
     calls = sum(one.repeats for one in operations)
     kernel_s = sum(one.device_s * one.repeats for one in operations)
-    host_s = calls * beside_s
+    host_s = calls * extra_s
     return Schedule(time_s=kernel_s + host_s, kernel_s=kernel_s, host_s=host_s)
 
 
-def schedule_gpu(operations: Sequence[Operation], host: HostCosts, beside_s: float) -> Schedule:
+def schedule_gpu(operations: Sequence[Operation], host: HostCosts, extra_s: float) -> Schedule:
     """The host runs ahead until the device is behind; the step ends when both are done."""
     usual_s = _usual(host)
     host_s = device_end_s = kernel_s = 0.0
@@ -47,7 +47,7 @@ def schedule_gpu(operations: Sequence[Operation], host: HostCosts, beside_s: flo
         if one.waits:
             host_s = max(host_s, device_end_s)
         for _ in range(one.repeats):
-            host_s += host.by_operator_s.get(one.op, usual_s) + beside_s
+            host_s += host.by_operator_s.get(one.op, usual_s) + extra_s
             device_end_s = max(device_end_s + host.gap_s, host_s) + one.device_s
             kernel_s += one.device_s
     return Schedule(time_s=max(host_s, device_end_s), kernel_s=kernel_s, host_s=host_s)

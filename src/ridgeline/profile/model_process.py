@@ -156,7 +156,7 @@ def _run_passes(
     """Count, and see that each pass launched the same."""
     first: list[Launch] = []
     for number in range(counters.passes):
-        if is_parent_gone(Path(job.folder)):
+        if is_parent_gone(job):
             sys.exit(f"ridgeline: the parent process of {job.name} ended")
         counters.start()
         _run_known_work(job, log, copy_bytes)

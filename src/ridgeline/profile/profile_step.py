@@ -16,7 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,7 @@ TRACE, COUNTERS, INSIDE = "trace", "counters", "inside"
 WAIT_S = 3600.0  # for the turn of this process: others may count for long
 POLL_S = 0.005
 REFUSED = "refused"  # what a process says that cannot do its job, and why
-PARENT_LOCK = "parent"  # a file that the parent process holds locked
-PARENT_CHECK_S = 1.0  # how often to see whether it still does
+PARENT_CHECK_S = 1.0  # how often to see whether the parent process is there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +36,7 @@ class Job:
     name: str
     role: str  # TRACE, COUNTERS (someone else's, around it) or INSIDE (its own)
     folder: str  # of files that both sides read
+    parent_id: int = field(default_factory=os.getpid)  # the process that asks
     warmup: int = 3  # marked steps before the one
     steps: int = 1
     has_marks: bool = True  # False: compiled code, which nothing may look into
@@ -144,38 +144,20 @@ def wait_for(job: Job, sign: str, *, after: str) -> str:
             sys.exit(f"ridgeline: {job.name} waited {WAIT_S:.0f} s for its turn")
         if now_s > look_s:
             look_s = now_s + PARENT_CHECK_S
-            if is_parent_gone(Path(job.folder)):
+            if is_parent_gone(job):
                 sys.exit(f"ridgeline: the parent process of {job.name} ended")
         time.sleep(POLL_S)
     return job.path(sign).read_text(encoding="utf-8")
 
 
-@contextmanager
-def hold_parent_lock(folder: Path) -> Iterator[None]:
-    """While the block lasts, and no longer, the processes of a profile are waited for.
-
-    The system frees the lock however this process ends, so none of them stays behind.
-    """
-    import fcntl
-
-    with (folder / PARENT_LOCK).open("w") as held:
-        with suppress(OSError):  # of file systems without locks
-            fcntl.flock(held, fcntl.LOCK_EX)
-        yield
-
-
-def is_parent_gone(folder: Path) -> bool:
-    """Whether the parent process ended."""
-    import fcntl
+def is_parent_gone(job: Job) -> bool:
+    """Whether the process that asked has ended, and nobody waits for this one."""
+    import psutil
 
     try:
-        with (folder / PARENT_LOCK).open() as held:
-            fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return not folder.exists()
-    except OSError:  # it is held, or nothing can be
-        return False
-    return True
+        return bool(psutil.Process(job.parent_id).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 @contextmanager

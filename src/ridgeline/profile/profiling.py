@@ -36,7 +36,7 @@ from ridgeline.profile.processes import (
     all_ended,
     wait_until,
 )
-from ridgeline.profile.profile_step import TRACE, hold_parent_lock
+from ridgeline.profile.profile_step import TRACE
 from ridgeline.profile.request import CUPTI, NCU, Plan, ProfiledStep, Request, request_for_run
 from ridgeline.profile.step_kernels import (
     AMOUNTS,
@@ -132,7 +132,6 @@ def _open_workspace(request: Request, on_progress: OnProgress) -> Iterator[Works
                 own = tempfile.TemporaryDirectory(prefix="ridgeline-", ignore_cleanup_errors=True)
                 folder = stack.enter_context(own)
         workspace = Workspace(request, Path(folder), on_progress)
-        stack.enter_context(hold_parent_lock(Path(folder)))
         stack.enter_context(all_ended(workspace.sessions))
         yield workspace
 

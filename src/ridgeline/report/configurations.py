@@ -51,7 +51,7 @@ BARE = (
 TEXTS = {
     "batch_size": "batch {}", "input_size": "input {}", "seq_len": "length {}",
     "data_root": "data {}", "threads": "{} threads", "torch_version": "torch {}",
-    "digest": "version {:.6}",
+    "digest": "version {:.6}", "power_limit_w": "{} W",
     **{f.name: str(f.metadata[WORDS]) for f in fields(Settings) if WORDS in f.metadata},
 }  # fmt: skip
 

@@ -85,7 +85,7 @@ def describe_predictions(predictions: pd.DataFrame) -> list[str]:
         f"{counted(len(known), 'predicted step')} also ran: mean error"
         f" {format_percent(mean(errors))}, largest {format_percent(max(errors))};"
         f" {inside} of {len(known)} measured times are inside the"
-        f" {format_percent(float(known['confidence'].iloc[0]))} interval"
+        f" {100 * float(known['confidence'].iloc[0]):.0f} % interval"
     ]
 
 

@@ -279,13 +279,17 @@ class Machines:
                 f"{name} was not measured; its roofs are those of its datasheet"
                 " (ridgeline machine measure gives better ones)",
             )
-            return Machine(roofs=roofs, datasheet=roofs)
+            return Machine(roofs=roofs, datasheet=roofs, passport=self._energy_passport(env))
         self._report(
             env,
             f"no roofs are known for {name or 'a device without a name'}: run `ridgeline machine"
             " measure` on it, or give --peak-compute and --peak-bw",
         )
         return Machine(roofs=Roofs(env=env, device=device, device_name=name, source="none"))
+
+    def _energy_passport(self, env: str) -> Passport | None:
+        """Energy coefficients that were fitted to a file, for a device without ceilings."""
+        return next((p for p in self._passports if p.name == env and not p.ceilings), None)
 
     def _report(self, env: str, problem: str) -> None:
         """Roofs that were given are not missed."""

@@ -169,14 +169,24 @@ class Study:
 
     @property
     def energy_sentences(self) -> list[str]:
-        """On each step whose measured joules are explained, the largest first."""
+        """On each step whose measured joules are explained, the largest first; then the best."""
         known = self.energies
         if known.empty:
             return []
+        steps = known[
+            known["energy_provenance"].eq("measured") & known["energy_j_per_sample"].gt(0)
+        ]
+        steps = steps.drop_duplicates("run_id")
+        names = {
+            run_id: case.title.removeprefix(f"{case.model}, ")
+            for run_id, case in self.case_of.items()
+        }
+        groups = steps.groupby(["env", "model", "mode"], sort=False)
+        best = [_describe_front(group, names) for _, group in groups if len(group) > 1]
         known = known[known["energy_provenance"].eq("measured") & known["energy_floor_j"].gt(0)]
         by = ["energy_j", "provenance"]  # of one step counted both ways, by counters
         ordered = known.sort_values(by, ascending=[False, True]).drop_duplicates("run_id")
-        return [_describe_energy(row) for row in records(ordered)]
+        return [*map(_describe_energy, records(ordered)), *best]
 
     def top_findings(self, most: int = 3) -> pd.DataFrame:
         """The largest headrooms by their time, of the runs that stand for their configurations.
@@ -282,6 +292,23 @@ def _describe_energy(step: Mapping[str, Any]) -> str:
         f"{name}: a step takes {si(step['energy_j'], 'J')}, its energy floor is"
         f" {si(step['energy_floor_j'], 'J')} ({format_percent(step['energy_efficiency'])});"
         f" modelled parts: {', '.join(texts)}{finding}"
+    )
+
+
+def _describe_front(steps: pd.DataFrame, names: Mapping[str, str]) -> str:
+    """Of the steps of one network: which takes the fewest joules, which the least time."""
+    rows = records(steps)
+    frugal = min(rows, key=lambda row: row["energy_j_per_sample"])
+    fast = min(rows, key=lambda row: row["time_s_per_sample"])
+    texts = [
+        f"{what}: {names[step['run_id']]} ({si(step['energy_j_per_sample'], 'J')} in"
+        f" {si(step['time_s_per_sample'], 's')} a sample)"
+        for what, step in (("fewest joules", frugal), ("least time", fast))
+    ]
+    front = [names[row["run_id"]] for row in rows if row["is_on_front"]]
+    return (
+        f"{frugal['model']} on {frugal['env']}: {'; '.join(texts)}; no step takes less of both"
+        f" than {len(front)} of {len(rows)}: {'; '.join(front)}"
     )
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 from ridgeline.report.configurations import NETWORK, Case
 from ridgeline.report.study import BUSY, Study
-from ridgeline.report.text import counted, group_by, listed, number
-from ridgeline.units import format_percent, format_time, si
+from ridgeline.report.text import counted, group_by, listed, number, three_digits
+from ridgeline.units import format_percent, format_time
 
 MOST_SENTENCES = 6
 MOST_NAMES = 3  # in a title
@@ -87,13 +87,13 @@ def find_fastest(study: Study) -> list[Case]:
 
 def describe_case(case: Case) -> str:
     """How fast a configuration is, how fast it could be, and what bounds it."""
-    text = f"{case.title}, runs at {si(case.samples_per_s)} samples/s on {case.env}"
+    text = f"{case.title}, runs at {three_digits(case.samples_per_s)} samples/s on {case.env}"
     floor_s, efficiency = case.floor_s, case.efficiency
     if case.bound is None or not efficiency or floor_s is None:
         return text + "; how fast it could be is not known: it has no count or no roofs."
     text += (
         f" ({format_time(case.step_s)} a step). The roofs would allow"
-        f" {si(case.samples_per_s / efficiency)} ({format_time(floor_s)}): it reaches"
+        f" {three_digits(case.samples_per_s / efficiency)} ({format_time(floor_s)}): it reaches"
         f" {format_percent(efficiency)}."
         f" What sets the floor is {WORDS.get(case.bound, case.bound)}."
     )

@@ -34,6 +34,7 @@ from ridgeline.report.configurations import (
 )
 from ridgeline.report.stored import read_table
 from ridgeline.report.text import group_by, safe_name
+from ridgeline.sensors.power_mode import POWER_KEYS
 from ridgeline.settings import LOADING, STEP_SETTINGS, Settings, option
 from ridgeline.store import (
     IN_RESULTS,
@@ -404,7 +405,9 @@ def repeat_command(run: MeasuredRun) -> str:
     """
     if run.result.source == OBJECT or run.result.provenance == "imported":
         return shlex.join(run.made.command)
-    variables = environment_text(run.made.environment)
+    variables = environment_text(
+        {name: value for name, value in run.made.environment.items() if name not in POWER_KEYS}
+    )
     command = shlex.join(["ridgeline", "run", *_arguments(run.request)])
     return f"{variables} {command}" if variables else command
 

@@ -28,13 +28,15 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import RidgelineError
+from ridgeline.sensors.power_mode import POWER_KEYS
 from ridgeline.settings import MODES, Settings, check_setting
 
 WHAT = ("run", "layers", "energy", "profile", "count")
 OF_WHAT = ("layers", "energy")  # settings of a run that `what` decides on
 WORKLOAD = ("models", "batch_size", "input_size", "seq_len", "mode", "config")
 DIMENSIONS = (
-    *WORKLOAD, "gpu", *(f.name for f in fields(Settings) if f.name not in (*OF_WHAT, "device")),
+    *WORKLOAD, "gpu", *POWER_KEYS,
+    *(f.name for f in fields(Settings) if f.name not in (*OF_WHAT, "device")),
 )  # fmt: skip
 TOP_KEYS = ("name", "stages", "slurm")
 ONE_STAGE = "full"  # the name of the only stage of a matrix that has none
@@ -334,6 +336,12 @@ def _read_size(raw: Any) -> tuple[int, ...]:
     return (_read_count(raw),)
 
 
+def _read_power(raw: Any) -> float:
+    if isinstance(raw, bool) or not isinstance(raw, int | float) or not 0 <= raw < float("inf"):
+        raise ValueError(f"{raw!r} is no number of 0 or more")
+    return raw
+
+
 def _read_mode(raw: Any) -> str:
     if raw not in MODES:
         raise ValueError(f"{raw!r} is not {' or '.join(MODES)}")
@@ -403,6 +411,7 @@ RULES = ("include", "exclude")
 _READERS: dict[str, Callable[[Any], Any]] = {
     "models": _read_text, "batch_size": _read_count, "input_size": _read_size,
     "seq_len": _read_count, "mode": _read_mode, "config": _read_config, "gpu": _read_text,
+    **dict.fromkeys(POWER_KEYS, _read_power),
 }  # fmt: skip
 _STAGE_READERS: dict[str, Callable[[Any], Any]] = {
     "repeats": _read_count, "what": _read_what, "timeout": _read_duration, "promote": _read_share,
@@ -414,7 +423,8 @@ def _describe_values(key: str) -> str:
         "models": "[resnet50, timm:vit_tiny_patch16_224]", "batch_size": "[1, 8, 32]",
         "input_size": "[224, 320], 224:512:32 (from, to, step) or 224x320 (height, width)",
         "seq_len": "[128, 512]", "mode": "[infer, train]", "precision": "[fp32, amp]",
-        "config": "{hidden_size: 256}", "gpu": "[l40s, h100]", "compile": "[false, default]",
+        "config": "{hidden_size: 256}", "power_limit_w": "[300, 500, 700]", "nvpmodel": "[0, 2, 3]",
+        "gpu": "[l40s, h100]", "compile": "[false, default]",
         "what": f"any of {', '.join(WHAT)}", "repeats": "1 or more",
         "timeout": "seconds, or 90s, 15min, 2h",
         "promote": "no failures, always, or a share such as 90%",

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
 from ridgeline.report.configurations import word
+from ridgeline.sensors.power_mode import POWER_KEYS
 from ridgeline.settings import DEFAULT_BATCH, MEASURING, Settings
 from ridgeline.sweep.matrix import OF_WHAT, WHAT, Stage
 from ridgeline.workloads.sources import file_digest, workload_spec
@@ -37,6 +38,7 @@ class SweepCase:
     repeat: int = 1
     digest: str | None = None  # of the Python file that the model comes from
     gpu: str = ""  # the kind that Slurm is to choose
+    power: Mapping[str, float] = field(default_factory=dict)  # by POWER_KEYS, while it runs
     timeout_s: float | None = None
 
     @cached_property
@@ -48,7 +50,7 @@ class SweepCase:
             "model": spec.model, "batch_size": spec.batch_size, "mode": spec.mode,
             "input_size": list(spec.input_size) if spec.input_size else None,
             "seq_len": spec.seq_len, "config": dict(spec.config) or None,
-            "digest": self.digest, "gpu": self.gpu or None,
+            "digest": self.digest, "gpu": self.gpu or None, **self.power,
             "repeat": self.repeat if self.repeat > 1 else None,
             **{name: settings[name] for name, usual in SETTINGS.items()
                if settings[name] != usual and name not in OF_WHAT},
@@ -109,6 +111,7 @@ def make_case(
             mode=rest.pop("mode", "train"),
         )
         gpu = rest.pop("gpu", "")
+        power = {key: rest.pop(key) for key in POWER_KEYS if key in rest}
         settings = Settings(
             **rest,
             layers="layers" in what,
@@ -122,7 +125,7 @@ def make_case(
             hint=f"{error.hint}; leave it out with `exclude`",
         ) from error
     return SweepCase(spec=spec, settings=settings, what=what, repeat=repeat, digest=digest,
-                     gpu=gpu, timeout_s=stage.timeout_s)  # fmt: skip
+                     gpu=gpu, power=power, timeout_s=stage.timeout_s)  # fmt: skip
 
 
 # ---------------------------------------------------------------- order

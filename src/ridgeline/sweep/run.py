@@ -26,10 +26,13 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.worker import MeasuredCase, measure_task
 from ridgeline.pipeline.cases import NoProgress, ProgressListener
+from ridgeline.pipeline.predict import predict_sweep
+from ridgeline.records import CountRequest
 from ridgeline.report import views
+from ridgeline.report.stored import run_key
 from ridgeline.report.text import counted
 from ridgeline.settings import one_of
-from ridgeline.store import MeasuredRun, ResultsFolder, atomic_write_text
+from ridgeline.store import MeasuredRun, ResultsFolder, ResultsIndex, atomic_write_text
 from ridgeline.sweep.ledger import CaseRecord, Ledger, slurm_task
 from ridgeline.sweep.matrix import Matrix, Stage, matrix_from_dict, parse_matrix, read_matrix
 from ridgeline.sweep.plan import SweepCase, plan_stage, split_into_shards
@@ -43,7 +46,7 @@ from ridgeline.sweep.slurm import (
     read_jobs,
     write_job,
 )
-from ridgeline.sweep.status import StageStatus, read_stages
+from ridgeline.sweep.status import StageStatus, count_request, read_stages, step_key
 from ridgeline.workloads.sources import check_model, file_digest
 
 if TYPE_CHECKING:
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
 
 EXECUTORS = ("local", "slurm")
 LONGEST_NAME = 80
+PREDICTING_S = 20.0  # of a dry run
 ENDING_S = 20.0  # for a process to end the case that it is at
 NOT_BACK = "the job could not be put back into the queue; start the sweep again"
 TASK_ID = "$SLURM_ARRAY_TASK_ID"
@@ -91,9 +95,26 @@ class Sweep:
         self.ledger.adopt([case for cases in self.plans.values() for case in cases])
 
     def status(self, *, with_stored: bool = False) -> list[StageStatus]:
-        """How far each stage is; `with_stored` runs and counts, the time to go is told by them."""
-        index = self.results.index() if with_stored else None
-        return read_stages(self.ledger, self.plans, index=index)
+        """How far each stage is; `with_stored`, what is stored or predicted says how long."""
+        if not with_stored:
+            return read_stages(self.ledger, self.plans)
+        index = self.results.index()
+        return read_stages(self.ledger, self.plans, index=index, predicted=self._predict(index))
+
+    def _predict(self, index: ResultsIndex) -> dict[str, float]:
+        """Seconds of steps that were not run, where this machine was calibrated."""
+        measured = {run_key(run) for run in index.runs}
+        requests: dict[str, dict[str, CountRequest]] = {}
+        for case in (case for name in self.plans for case in self.open_cases(name)):
+            if case.settings.compile is None and step_key(case) not in measured:
+                backend = case.settings.backend
+                device = f"cuda:{case.settings.device}" if backend == "cuda" else backend
+                requests.setdefault(device, {})[step_key(case)] = count_request(case)
+        times: dict[str, float] = {}
+        for device, cases in requests.items():
+            with suppress(RidgelineError):
+                times |= predict_sweep(self.results.path, device, cases, PREDICTING_S)
+        return times
 
     def open_cases(self, stage: str) -> list[SweepCase]:
         records = self.ledger.records()
@@ -123,6 +144,22 @@ class Sweep:
     def write_tables(self) -> list[Path]:
         """Write what is done so far as tables."""
         return write_tables(self.ledger, self.plans)
+
+
+def check_power(sweep: Sweep, *, set_power: bool, is_alone: bool) -> None:
+    """Refuse a sweep that sets power limits or modes, unless that was asked for and can be done."""
+    cases = [case for stage in sweep.matrix.stages for case in sweep.open_cases(stage.name)]
+    keys = ", ".join(dict.fromkeys(key for case in cases for key in case.power))
+    if not keys:
+        return
+    problem = f"the sweep {sweep.matrix.name} sets {keys}, for everyone who uses the device"
+    if not set_power:
+        raise RidgelineError(problem, hint="add --set-power; what was set before is put back")
+    if not is_alone:
+        raise RidgelineError(problem, hint="leave --parallel and --executor slurm out: it does so "
+                             "on this machine only, one case at a time")  # fmt: skip
+    if hasattr(os, "geteuid") and os.geteuid() != 0:
+        raise RidgelineError(f"{problem}; only root may", hint="run it as root")
 
 
 def describe_stop(stage: Stage, status: StageStatus) -> str:
@@ -158,11 +195,13 @@ def open_sweep(source: str | Path | Mapping[str, Any], results: ResultsFolder) -
 
 
 def run_sweep(
-    sweep: Sweep, *, stage: str | None, executor: str, parallel: int, retry_failed: bool
-) -> list[StageStatus]:
+    sweep: Sweep, *, stage: str | None, executor: str, parallel: int, retry_failed: bool,
+    set_power: bool = False,
+) -> list[StageStatus]:  # fmt: skip
     """Run a sweep here to its end, or submit it; with its tables. How far it is then."""
     one_of("executor", executor, EXECUTORS)
     sweep.check_models()
+    check_power(sweep, set_power=set_power, is_alone=executor == "local" and parallel == 1)
     sweep.save()
     if retry_failed:
         sweep.retry_failed(stage)

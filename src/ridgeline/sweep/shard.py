@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -26,6 +26,7 @@ from ridgeline.measure.worker import MeasuredCase, measure_task
 from ridgeline.pipeline.cases import Case, CaseRunner, Executor, NoProgress, ProgressListener
 from ridgeline.pipeline.machine import drift_task
 from ridgeline.records import CountRequest
+from ridgeline.sensors.power_mode import find_power_mode, hold_power_mode
 from ridgeline.store import MeasuredRun, ResultsFolder
 from ridgeline.sweep.ledger import (
     BROKEN,
@@ -99,7 +100,8 @@ class Shard:
         start_s, results = monotonic(), self.ledger.results
         stored = find_completed(results, stored_runs(results, [case.case_id]).get(case.case_id, []))
         try:
-            run_ids, failure = self._do_parts(case, stored)
+            with hold_power_modes(case):
+                run_ids, failure = self._do_parts(case, stored)
         except RidgelineError as error:  # an input that is wrong
             run_ids, failure = [], Failure(reason=error.problem, hint=error.hint, is_input=True)
         except KeyboardInterrupt:
@@ -204,6 +206,25 @@ class _Parts:
 
     def update(self, what: str, done: int, total: int) -> None:
         self.progress.update(what, done, total)
+
+
+@contextmanager
+def hold_power_modes(case: SweepCase) -> Iterator[None]:
+    """Set what the case says of power; it is put back at the end."""
+    with ExitStack() as stack:
+        uuid = _find_gpu_uuid(case.settings.device) if case.power else ""
+        for key, value in case.power.items():
+            stack.enter_context(hold_power_mode(find_power_mode(key, uuid), value))
+        yield
+
+
+def _find_gpu_uuid(index: int) -> str:
+    """Of the GPU that CUDA numbers so; empty without one."""
+    from ridgeline.machine.describe import describe_gpus
+    from ridgeline.machine.system import SystemIO
+
+    gpus = describe_gpus(SystemIO(), ram_bytes=None).gpus
+    return next((gpu.uuid or "" for gpu in gpus if gpu.index == index), "")
 
 
 def count_case_task(task: tuple[Path, SweepCase], send: Any) -> None:

@@ -77,6 +77,7 @@ class Expectation:
     steps: dict[str, float] = field(default_factory=dict)  # seconds, by what was counted
     flops: dict[str, float] = field(default_factory=dict)  # of a step
     rates: list[float] = field(default_factory=list)  # FLOP/s of stored runs
+    predicted: Mapping[str, float] = field(default_factory=dict)  # seconds of steps
 
     def learn(self, cases: Iterable[SweepCase], records: Mapping[str, CaseRecord]) -> None:
         for case in cases:
@@ -108,14 +109,22 @@ class Expectation:
         return min(guess_s, case.timeout_s or guess_s), True
 
     def _expect_step(self, case: SweepCase) -> float | None:
-        """A step as it was measured, or its FLOPs at the rate of other runs."""
-        precision = case.settings.precision
-        request = CountRequest(**vars(case.spec), digest=case.digest, precision=precision,
-                               optimizer=case.settings.optimizer)  # fmt: skip
-        key = count_key(request, precision)
-        if key in self.steps or key not in self.flops or not self.rates:
-            return self.steps.get(key)
+        """A step as it was measured or predicted, or its FLOPs at the rate of other runs."""
+        key = step_key(case)
+        known = self.steps.get(key) or self.predicted.get(key)
+        if known or key not in self.flops or not self.rates:
+            return known
         return self.flops[key] / median(self.rates)
+
+
+def count_request(case: SweepCase) -> CountRequest:
+    """What counts the step of a case."""
+    return CountRequest(**vars(case.spec), digest=case.digest, precision=case.settings.precision,
+                        optimizer=case.settings.optimizer)  # fmt: skip
+
+
+def step_key(case: SweepCase) -> str:
+    return count_key(count_request(case), case.settings.precision)
 
 
 def summarise(
@@ -166,10 +175,11 @@ def read_stages(
     *,
     slurm: Slurm | None = None,
     index: ResultsIndex | None = None,
+    predicted: Mapping[str, float] | None = None,
 ) -> list[StageStatus]:
-    """The status of every stage. With an `index`, stored runs help to tell the time to go."""
+    """The status of every stage. Stored runs and predictions help to tell the time to go."""
     records, running = ledger.records(), ledger.running()
-    expectation = Expectation()
+    expectation = Expectation(predicted=predicted or {})
     if index is not None:
         expectation.learn_stored(index)
     for cases in plans.values():

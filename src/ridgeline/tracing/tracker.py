@@ -237,7 +237,6 @@ def tensors_among(arguments: Iterable[Any]) -> Iterable[Tensor]:
 
 State = Callable[[], AbstractContextManager[Any]]
 # PyTorch's own names: where one is missing, its checkpoints run without the restored state
-RECOMPUTATION_ENDS: Any = getattr(checkpoint, "_StopRecomputationError", ())
 _frame: Any = getattr(checkpoint, "_CheckpointFrame", object)
 _function: Any = getattr(checkpoint, "CheckpointFunction", object)
 

@@ -57,15 +57,19 @@ class TrainSettings:
 
     @property
     def warmup_steps(self) -> int:
-        return usual_warmup(self.total_steps) if self.warmup is None else self.warmup
+        usual = min(USUAL_WARMUP, self.total_steps // 10)
+        return usual if self.warmup is None else self.warmup
 
     def lr_at(self, step: int) -> float:
-        return lr_at(
-            step,
-            peak_lr=self.lr,
-            warmup_steps=self.warmup_steps,
-            total_steps=self.total_steps,
-        )
+        """The learning rate of a step: a straight rise, then half a cosine down to zero.
+
+        The first is step 0, and step `warmup_steps` has the peak. As in arXiv:1608.03983 without
+        restarts, behind a warm-up as in arXiv:1706.02677.
+        """
+        if step < self.warmup_steps:
+            return self.lr * (step + 1) / (self.warmup_steps + 1)
+        decay_steps = max(1, self.total_steps - self.warmup_steps)
+        return self.lr * 0.5 * (1 + math.cos(math.pi * (step - self.warmup_steps) / decay_steps))
 
 
 def _check(name: str, value: float, least: int, most: int) -> None:
@@ -137,23 +141,6 @@ class TrainResult:
     @property
     def time_s(self) -> float:
         return sum(result.time_s + result.test_time_s for result in self.history)
-
-
-def lr_at(step: int, *, peak_lr: float, warmup_steps: int, total_steps: int) -> float:
-    """The learning rate of a step: a straight rise, then half a cosine down to zero.
-
-    The first is step 0, and step `warmup_steps` has the peak. As in arXiv:1608.03983 without
-    restarts, behind a warm-up as in arXiv:1706.02677.
-    """
-    if step < warmup_steps:
-        return peak_lr * (step + 1) / (warmup_steps + 1)
-    decay_steps = max(1, total_steps - warmup_steps)
-    return peak_lr * 0.5 * (1 + math.cos(math.pi * (step - warmup_steps) / decay_steps))
-
-
-def usual_warmup(total_steps: int) -> int:
-    """The warm-up of a training that was not given one."""
-    return min(USUAL_WARMUP, total_steps // 10)
 
 
 def steps_per_epoch(count: int, batch_size: int) -> int:

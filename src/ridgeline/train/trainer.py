@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import count
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Generator, Tensor
@@ -31,7 +31,7 @@ from ridgeline.train.records import (
     steps_per_epoch,
 )
 from ridgeline.workloads.cifar10 import MEAN, STD, Images, build_classifier
-from ridgeline.workloads.losses import GOOGLENET_AUX, INCEPTION_AUX
+from ridgeline.workloads.losses import sum_heads
 from ridgeline.workloads.workload import one_line
 
 LOOK_EVERY = 20  # steps between two looks at the loss of a device that runs behind the host
@@ -339,12 +339,11 @@ def made_on(backend: Backend) -> dict[str, Any]:
 
 def smoothed_loss(output: Any, labels: Tensor, smoothing: float) -> Tensor:
     """Cross entropy, also of the auxiliary heads where the output has them."""
-    heads = [output] if isinstance(output, Tensor) else [h for h in output if h is not None]
-    main, *others = [
-        functional.cross_entropy(head.float(), labels, label_smoothing=smoothing) for head in heads
-    ]
-    weight = GOOGLENET_AUX if len(others) > 1 else INCEPTION_AUX
-    return sum((weight * other for other in others), start=main)
+
+    def loss(scores: Tensor) -> Tensor:
+        return functional.cross_entropy(scores.float(), labels, label_smoothing=smoothing)
+
+    return sum_heads(output, loss)
 
 
 def correct(output: Any, labels: Tensor) -> Tensor:
@@ -384,31 +383,22 @@ EPOCHS_APART = 1_000_003  # between the seeds of two trainings whose seeds are n
 Batch = tuple[Tensor, Tensor]  # uint8 images and labels
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpochPlan:
+class EpochPlan(NamedTuple):
     """What chance decides in an epoch: a row per place in it."""
 
     order: Tensor  # which image
-    moves: Tensor | None  # where its crop begins, down and right; None: not augmented
-    mirrored: Tensor | None
-
-    def to(self, device: torch.device) -> EpochPlan:
-        return EpochPlan(
-            order=self.order.to(device),
-            moves=None if self.moves is None else self.moves.to(device),
-            mirrored=None if self.mirrored is None else self.mirrored.to(device),
-        )
+    moves: Tensor  # where its crop begins, down and right, in a frame of PADDING pixels
+    mirrored: Tensor
 
 
 def plan_epoch(count: int, *, seed: int, epoch: int, augment: bool) -> EpochPlan:
     """The order of `count` images in an epoch, and what is done to each."""
     generator = Generator().manual_seed((seed * EPOCHS_APART + epoch) % 2**63)
     order = torch.randperm(count, generator=generator)
-    if not augment:
-        return EpochPlan(order=order, moves=None, mirrored=None)
+    if not augment:  # the middle of the frame is the image itself
+        return EpochPlan(order, torch.full((count, 2), PADDING), torch.zeros(count) > 0)
     moves = torch.randint(0, 2 * PADDING + 1, (count, 2), generator=generator)
-    mirrored = torch.rand(count, generator=generator) < 0.5
-    return EpochPlan(order=order, moves=moves, mirrored=mirrored)
+    return EpochPlan(order, moves, torch.rand(count, generator=generator) < 0.5)
 
 
 def augmented(images: Tensor, moves: Tensor, mirrored: Tensor) -> Tensor:
@@ -454,15 +444,14 @@ class TrainBatches(Dataset[Batch]):
         plan = self._plan(epoch)
         here = slice(number * self.batch_size, (number + 1) * self.batch_size)
         chosen = plan.order[here]
-        images = self.images[chosen]
-        if plan.moves is not None and plan.mirrored is not None:
-            images = augmented(images, plan.moves[here], plan.mirrored[here])
+        images = augmented(self.images[chosen], plan.moves[here], plan.mirrored[here])
         return images, self.labels[chosen]
 
     def _plan(self, epoch: int) -> EpochPlan:
         if self._planned is None or self._planned[0] != epoch:
             plan = plan_epoch(len(self.labels), seed=self.seed, epoch=epoch, augment=self.augment)
-            self._planned = (epoch, plan.to(self.labels.device))
+            on_device = (part.to(self.labels.device) for part in plan)
+            self._planned = (epoch, EpochPlan(*on_device))
         return self._planned[1]
 
 

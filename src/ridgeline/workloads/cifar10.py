@@ -137,9 +137,6 @@ def _draw_images(patterns: Tensor, labels: Tensor, generator: Generator) -> Tens
 # torchvision's get a head for ten classes. A Python file or another source is taken if its network
 # gives ten scores.
 
-SMALL_FORMS = {"resnet18": "resnet18_cifar", "resnet34": "resnet34_cifar"}
-"""Made for 32x32 pixels; `train` once took the short names for them."""
-
 
 def build_classifier(model: str, image_size: int) -> nn.Module:
     """The network, with random weights, on the CPU; it has been seen to take such images."""

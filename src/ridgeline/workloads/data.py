@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, default_collate
 
 from ridgeline.errors import RidgelineError
 from ridgeline.workloads.cifar10 import find_cifar10, load_cifar10
@@ -78,15 +78,17 @@ def open_data(
     """
     if find_cifar10(path) is not None:
         kind, name = "cifar10", IMAGES
-        dataset: Any = CifarImages(path, image_transform(template, augment))
+        parts: list[Any] = [CifarImages(path, image_transform(template, augment))]
     elif (folder := find_image_folder(path)) is not None:
         kind, name = "imagefolder", IMAGES
-        dataset = ImageFiles(folder, image_transform(template, augment))
+        parts = [ImageFiles(folder, image_transform(template, augment))]
     elif files := find_tokens(path):
         kind, name = "tokens", TOKENS
-        dataset = TokenWindows(files, token_length(template))
+        length = token_length(template)
+        parts = [TokenWindows(file, length) for file in files]
     else:
         raise RidgelineError(f"no data of a known kind in {path}", hint=f"known are {KINDS}")
+    dataset: ConcatDataset[Any] = ConcatDataset(parts)
     if len(dataset) < batch_size:
         raise RidgelineError(
             f"a batch of {batch_size} is more than the {len(dataset)} samples there are",
@@ -101,7 +103,8 @@ def open_data(
         generator=torch.Generator().manual_seed(seed),
         **(loader or {}),
     )
-    return Source(kind=kind, ids=dataset.ids, batches=_repeat_for_ever(batches, template, name))
+    ids = max(part.ids for part in parts)
+    return Source(kind=kind, ids=ids, batches=_repeat_for_ever(batches, template, name))
 
 
 def _collate(samples: list[Any]) -> Any:
@@ -279,23 +282,17 @@ def read_tokens(file: Path) -> Any:
 
 
 class TokenWindows(Dataset[tuple[Tensor, Tensor]]):
-    """Stretches of `length` tokens, one after another, and the same moved on by one."""
+    """Stretches of `length` tokens of a file, one after another, and the same moved on by one."""
 
-    def __init__(self, files: list[Path], length: int) -> None:
-        self.length = length
-        self.parts = [read_tokens(file) for file in files]
-        self.counts = [max(0, (len(part) - 1) // length) for part in self.parts]
-        looked_at = [part[:LOOKED_AT] for part in self.parts if len(part)]
-        self.ids = max((int(part.max()) + 1 for part in looked_at), default=0)
+    def __init__(self, file: Path, length: int) -> None:
+        self.tokens, self.length = read_tokens(file), length
+        looked_at = self.tokens[:LOOKED_AT]
+        self.ids = int(looked_at.max()) + 1 if len(looked_at) else 0
 
     def __len__(self) -> int:
-        return sum(self.counts)
+        return max(0, (len(self.tokens) - 1) // self.length)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        for part, count in zip(self.parts, self.counts, strict=True):
-            if index < count:
-                start = index * self.length
-                taken = torch.from_numpy(part[start : start + self.length + 1].astype(np.int64))
-                return taken[:-1], taken[1:]
-            index -= count
-        raise IndexError(index)
+        start = index * self.length
+        taken = torch.from_numpy(self.tokens[start : start + self.length + 1].astype(np.int64))
+        return taken[:-1], taken[1:]

@@ -68,17 +68,17 @@ def the_factory(file: PythonFile) -> str:
     defined = file.defined()
     networks = [name for name, value in defined.items() if is_network(value)]
     names = [name for name in USUAL if name in defined][:1] or networks or factories(file)
-    if len(names) == 1:
-        return names[0]
     if not names:
         raise RidgelineError(
             f"{file.shown} has no function or class that could make a model",
             hint="define one, `def model(): return MyNetwork()`, or a subclass of torch.nn.Module",
         )
-    raise RidgelineError(
-        f"{file.shown} has {len(names)} models to choose from",
-        hint=f"say which: {or_text([f'{file.shown}:{name}' for name in names])}",
-    )
+    if len(names) > 1:
+        raise RidgelineError(
+            f"{file.shown} has {len(names)} models to choose from",
+            hint=f"say which: {or_text([f'{file.shown}:{name}' for name in names])}",
+        )
+    return names[0]
 
 
 def named_factory(file: PythonFile, name: str) -> Any:
@@ -158,22 +158,17 @@ def requested_sizes(file: PythonFile, feed: Any, spec: WorkloadSpec) -> dict[str
 def call_inputs(file: PythonFile, feed: Any, sizes: dict[str, Any], batch_size: int) -> Inputs:
     """What the file feeds its model: made of real values, then only integers stay real."""
     device = torch.empty(0).device
-    with torch.device("cpu"):
-        batch = file.run(feed, batch_size, **sizes)
-    if isinstance(batch, Inputs):
-        return batch
-    batch = floats_to(device, batch)
-    if isinstance(batch, dict):
-        return Inputs(kwargs=batch)
-    return Inputs(args=tuple(batch) if isinstance(batch, tuple | list) else (batch,))
 
-
-def floats_to(device: torch.device, value: Any) -> Any:
     def move(tensor: Tensor) -> Tensor:
         is_float = tensor.is_floating_point() or tensor.is_complex()
         return tensor.to(device) if is_float else tensor
 
-    return tree_map_only(Tensor, move, value)
+    with torch.device("cpu"):
+        batch = file.run(feed, batch_size, **sizes)
+    batch = tree_map_only(Tensor, move, batch)
+    if isinstance(batch, dict):
+        return Inputs(kwargs=batch)
+    return Inputs(args=tuple(batch) if isinstance(batch, tuple | list) else (batch,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,17 +183,14 @@ class PythonFile:
         return getattr(self.module, name, None)
 
     def defined(self) -> dict[str, Any]:
-        """What the file itself defines, not what it imports, in its order."""
+        """The functions, classes and networks of the file itself, not those it imports."""
+        home = self.module.__name__
         return {
             name: value
             for name, value in vars(self.module).items()
-            if not name.startswith("_") and self._is_own(value)
+            if not name.startswith("_")
+            and (getattr(value, "__module__", "") == home or isinstance(value, nn.Module))
         }
-
-    def _is_own(self, value: object) -> bool:
-        """Functions and classes know where they are from; a module instance is the file's own."""
-        home = getattr(value, "__module__", None)
-        return home == self.module.__name__ or hasattr(value, "named_parameters")
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call something of the file; what it raises becomes one line that says where."""

@@ -6,8 +6,7 @@ Auxiliary heads are weighted as torchvision's own training recipes weight them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -15,6 +14,7 @@ from torch.nn import functional
 
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import OPTIMIZERS, check_momentum
+from ridgeline.tracing.tracker import tensors_in
 from ridgeline.workloads.workload import Inputs
 
 if TYPE_CHECKING:
@@ -27,11 +27,17 @@ SEGMENTATION_AUX = 0.5
 
 def classify(output: Any, inputs: Inputs) -> Tensor:
     """Cross entropy; also of the auxiliary heads where the output has them."""
-    if isinstance(output, Tensor):
-        return entropy(output, inputs)
-    main, *heads = [entropy(head, inputs) for head in output if head is not None]
-    weight = GOOGLENET_AUX if len(heads) > 1 else INCEPTION_AUX
-    return sum((weight * head for head in heads), start=main)
+    return sum_heads(output, lambda scores: entropy(scores, inputs))
+
+
+def sum_heads(output: Any, loss: Callable[[Tensor], Tensor]) -> Tensor:
+    """The loss of the scores, and a part of that of each auxiliary head."""
+    heads = (
+        [output] if isinstance(output, Tensor) else [head for head in output if head is not None]
+    )
+    main, *auxiliary = map(loss, heads)
+    weight = GOOGLENET_AUX if len(auxiliary) > 1 else INCEPTION_AUX
+    return sum((weight * one for one in auxiliary), start=main)
 
 
 def segment(output: dict[str, Tensor], inputs: Inputs) -> Tensor:
@@ -73,25 +79,13 @@ def mean_of_outputs(output: Any, inputs: Inputs) -> Tensor:
     own = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
     if isinstance(own, Tensor):
         return own
-    means = [tensor.mean() for tensor in float_tensors(output)]
+    means = [tensor.mean() for tensor in tensors_in(output) if tensor.is_floating_point()]
     if not means:
         raise RidgelineError(
             "the model returns no tensor that could be trained",
             hint="use --mode infer; a file can define loss(output) for its model",
         )
     return sum(means[1:], means[0])
-
-
-def float_tensors(output: Any) -> list[Tensor]:
-    if isinstance(output, Tensor):
-        return [output] if output.is_floating_point() else []
-    if isinstance(output, dict):
-        output = list(output.values())
-    if isinstance(output, list | tuple):
-        return [tensor for item in output for tensor in float_tensors(item)]
-    if is_dataclass(output) and not isinstance(output, type):
-        return float_tensors([getattr(output, part.name) for part in fields(output)])
-    return []
 
 
 # ---------------------------------------------------------------- optimizers

@@ -20,7 +20,7 @@ OFFLINE = {  # what the libraries themselves listen to; a cached file is then us
     "HF_DATASETS_OFFLINE": "1",
     "YOLO_OFFLINE": "true",
 }
-LOOKUPS = ("getaddrinfo", "gethostbyname", "gethostbyname_ex", "create_connection")
+LOOKUPS = ("getaddrinfo", "gethostbyname", "gethostbyname_ex")
 OFFLINE_ERRORS = {"OfflineModeIsEnabled", "LocalEntryNotFoundError"}
 HINT = (
     "pass local weights instead: from_pretrained('path/to/folder'), torch.load('weights.pt'), "
@@ -45,17 +45,16 @@ def refuse_downloads(name: str = "the model") -> Iterator[None]:
         except RidgelineError:
             raise
         except Exception as error:
-            # a library was asked for a remote file and found itself offline
-            if not any(type(one).__name__ in OFFLINE_ERRORS for one in error_chain(error)):
+            if not _is_offline_error(error):
                 raise
             raise _refusal(name, "the Hugging Face hub") from error
 
 
-def error_chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, what caused it, what caused that, and so on."""
-    while error is not None:
-        yield error
+def _is_offline_error(error: BaseException | None) -> bool:
+    """Whether a library was asked for a remote file and found itself offline."""
+    while error is not None and type(error).__name__ not in OFFLINE_ERRORS:
         error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _refusal(name: str, address: str) -> RidgelineError:
@@ -66,16 +65,13 @@ def _refusal(name: str, address: str) -> RidgelineError:
 
 def _guards() -> Iterator[AbstractContextManager[Any]]:
     """Each puts back what was there before, an inherited attribute too."""
-    import urllib.request  # 30 ms that only a build has to pay
-    from unittest.mock import patch
+    from unittest.mock import patch  # 30 ms that only a build has to pay
 
     yield patch.dict(os.environ, OFFLINE)
     with suppress(ImportError):  # the hub reads its environment once, when imported
         from huggingface_hub import constants
 
         yield patch.object(constants, "HF_HUB_OFFLINE", True)
-    opener = urllib.request.OpenerDirector
-    yield patch.object(opener, "open", _guarded_open(opener.open))
     for lookup in LOOKUPS:
         yield patch.object(socket, lookup, _guarded_lookup)
     for method in ("connect", "connect_ex"):
@@ -84,7 +80,7 @@ def _guards() -> Iterator[AbstractContextManager[Any]]:
 
 
 def _guarded_lookup(host: object, *_: object, **__: object) -> None:
-    raise DownloadRefusedError(str(host[0] if isinstance(host, tuple) else host))
+    raise DownloadRefusedError(str(host))
 
 
 def _guarded_connect(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,15 +90,3 @@ def _guarded_connect(original: Callable[..., Any]) -> Callable[..., Any]:
         raise DownloadRefusedError(str(address[0]))
 
     return connect
-
-
-def _guarded_open(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Refuse by address, so that the message has all of it, also behind a proxy."""
-
-    def open_url(self: Any, fullurl: Any, *args: Any, **kwargs: Any) -> Any:
-        url = fullurl if isinstance(fullurl, str) else fullurl.full_url
-        if url.startswith(("file:", "data:")):
-            return original(self, fullurl, *args, **kwargs)
-        raise DownloadRefusedError(url)
-
-    return open_url

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import MissingSizeError, RidgelineError
 from ridgeline.records import MODES, WorkloadSpec
-from ridgeline.workloads.offline import error_chain, refuse_downloads
+from ridgeline.workloads.offline import refuse_downloads
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -48,7 +47,7 @@ class Workload:
         """The module, with random weights, on the default device, in the mode that was asked."""
         try:
             with refuse_downloads(self.name):
-                module = build_anywhere(self.make)
+                module = self.make()
         except RidgelineError:
             raise
         except Exception as error:
@@ -143,16 +142,10 @@ def size_text(size: Iterable[int]) -> str:
 
 def unknown_name(what: str, name: str, known: Iterable[str], *, hint: str) -> RidgelineError:
     """`unknown model resnet5` with the names that are nearest to it, then `hint`."""
-    near = closest(name, known)
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    near = [by_lower[match] for match in get_close_matches(name.lower(), by_lower)]
     lead = f"did you mean {or_text(near)}? " if near else ""
     return RidgelineError(f"unknown {what} {name!r}", hint=lead + hint)
-
-
-def closest(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
-    """The nearest of `known`, best first, whatever their case."""
-    by_lower = {candidate.lower(): candidate for candidate in known}
-    near = get_close_matches(name.lower(), by_lower, n=limit, cutoff=0.6)
-    return [by_lower[match] for match in near]
 
 
 def or_text(names: list[str]) -> str:
@@ -232,47 +225,3 @@ PARSERS: dict[type, tuple[str, Callable[[str], Any]]] = {  # by the type of the 
     int: ("a whole number", int),
     float: ("a number", float),
 }
-
-
-# ---------------------------------------------------------------- building on the meta device
-
-
-def build_anywhere(make: Callable[[], nn.Module]) -> nn.Module:
-    """`make()` on the default device; on meta with real small tensors where it must have them.
-
-    Some networks work out their widths with tensors (RegNet does): on meta those have no values.
-    Then everything is made on the CPU, and only parameters go to meta, each as it is registered:
-    none is ever initialised, so none takes memory: pages that nobody writes do not exist.
-    """
-    import torch
-
-    device = torch.empty(0).device
-    try:
-        return make()
-    except Exception as error:
-        # whether the code looked into a tensor on meta
-        if device.type != "meta" or not any("meta tensor" in str(e) for e in error_chain(error)):
-            raise
-    with torch.device("cpu"), parameters_on_meta():
-        module = make()
-    return module.to(device)
-
-
-@contextmanager
-def parameters_on_meta() -> Iterator[None]:
-    """Move each parameter to meta at the moment a module takes it; shared ones stay shared."""
-    from unittest.mock import patch  # 30 ms that only a build has to pay
-
-    from torch import nn
-
-    register = nn.Module.register_parameter
-    moved: dict[int, tuple[nn.Parameter, nn.Parameter]] = {}  # keeps the first, so its id is its
-
-    def register_on_meta(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
-        if param is not None and param.device.type != "meta":
-            new = nn.Parameter(param.detach().to("meta"), requires_grad=param.requires_grad)
-            _, param = moved.setdefault(id(param), (param, new))
-        register(self, name, param)
-
-    with patch.object(nn.Module, "register_parameter", register_on_meta):
-        yield

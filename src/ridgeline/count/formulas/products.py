@@ -37,8 +37,8 @@ def _bias(call: OpCall) -> int:
 # ---------------------------------------------------------------- matrix products
 
 
-def _matmul(call: OpCall, *, first: int = 0, other_flops: int = 0) -> Work:
-    a, b = call.inputs[first : first + 2]
+def _matmul(call: OpCall, *, other_flops: int = 0) -> Work:
+    a, b = call.inputs[:2]
     return _product(call, matmul_terms(a.shape, b.shape), other_flops=other_flops)
 
 

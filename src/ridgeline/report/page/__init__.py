@@ -64,8 +64,8 @@ if TYPE_CHECKING:
 __all__ = ["describe_captures", "describe_machine", "write_page"]
 SCRIPTS = (  # in this order they become one script: a later one uses what earlier ones define
     "format.js", "data.js", "dom.js", "provenance.js", "scales.js", "roofs.js", "views.js",
-    "marks.js", "plot.js", "pointer.js", "filters.js", "table.js", "layers.js", "charts.js",
-    "sections.js", "executed.js", "runs.js", "sweeps.js", "main.js",
+    "names.js", "marks.js", "plot.js", "pointer.js", "filters.js", "table.js", "layers.js",
+    "charts.js", "sections.js", "executed.js", "runs.js", "sweeps.js", "main.js",
 )  # fmt: skip
 CURVES = (
     ("training loss", "train_loss", ""), ("test accuracy", "test_accuracy", "%"),
@@ -255,8 +255,9 @@ def _describe_scaling(curve: pd.DataFrame) -> dict[str, Any]:
     rates = {
         name: [*(curve["batch_size"] / curve[f"{name}_s"])] for name in ("time", "low", "high")
     }
-    measured = [(batch, batch / time_s) for batch, time_s in
-                zip(batches, curve["measured_s"].map(number), strict=True) if time_s]  # fmt: skip
+    times = map(number, curve["measured_s"])  # pandas would make not-a-number of None again
+    measured = [(batch, batch / time_s) for batch, time_s in zip(batches, times, strict=True)
+                if time_s]  # fmt: skip
     top = 1.05 * max([*rates["low"], *(rate for _, rate in measured)])
 
     def place(batch: float, rate: float) -> tuple[str, str]:
@@ -268,7 +269,7 @@ def _describe_scaling(curve: pd.DataFrame) -> dict[str, Any]:
 
     ends = [*zip(batches, rates["low"], strict=True),
             *reversed([*zip(batches, rates["high"], strict=True)])]  # fmt: skip
-    highest = max(rates["time"])
+    last_rate = rates["time"][-1]
     return {
         "title": name_curve(curve),
         "line": join([*zip(batches, rates["time"], strict=True)]),
@@ -276,7 +277,7 @@ def _describe_scaling(curve: pd.DataFrame) -> dict[str, Any]:
         "dots": [(*place(batch, rate), f"batch {batch:.0f}: measured {si(rate, 'samples/s')}")
                  for batch, rate in measured],
         "batches": [(place(batch, 0)[0], f"{batch:.0f}") for batch in batches],
-        "rate": (place(batches[0], highest)[1], si(highest, "samples/s")),
+        "rate": (place(batches[-1], last_rate)[1], f"{si(last_rate, '').strip()}/s"),
         "text": f"predicted {si(rates['time'][0], 'samples/s')} at batch {batches[0]:.0f},"
         f" {si(rates['time'][-1], 'samples/s')} at batch {batches[-1]:.0f}",
     }  # fmt: skip
@@ -310,7 +311,7 @@ def _list_facts(machine: Machine) -> list[tuple[str, str]]:
     roofs, passport = machine.roofs, machine.passport
     clock = "" if roofs.clock_hz is None else si(roofs.clock_hz, "Hz")
     facts = [("note", machine.note), ("measured", roofs.measured_at), ("highest clock", clock)]
-    if passport is None:
+    if passport is None or not passport.ceilings:
         return facts
     described, provenance = passport.description, passport.provenance
     drivers = [gpu.driver for gpu in described.gpus if gpu.driver]
