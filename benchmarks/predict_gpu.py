@@ -42,6 +42,7 @@ from ridgeline.count.result import CountResult
 from ridgeline.errors import RidgelineError
 from ridgeline.pipeline.predict import CalibrationRequest, calibrate_machine
 from ridgeline.predict.calibration import Calibration, Calibrations
+from ridgeline.predict.operators import points_of
 from ridgeline.predict.predict import points_to_refine, predict_step
 from ridgeline.records import WorkloadSpec
 from ridgeline.settings import Settings
@@ -164,7 +165,7 @@ def refine_cases(cases: Sequence[Case], out: Path) -> dict[str, Any]:
     calibration, found = read_calibration(out), read_labels(out, "refined")
     for case in cases[::REFINE_EVERY]:
         count = case.count()
-        order = points_to_refine(count, predict_step(count, calibration))
+        order = points_to_refine(points_of(count), predict_step(count, calibration))
         prediction = predict_step(count, measure_more(calibration, order, REFINE_S))
         found[case.name] = {"kernel_s": prediction.kernel_time_s, "step_s": prediction.time_s}
         write_labels(out, "refined", found)
