@@ -44,9 +44,9 @@ case $part in
     ridgeline machine measure --energy --results "$work/results"
     ridgeline run resnet50 mobilenet_v2 vgg16 vit_b_16 --precision fp32,amp -b 32 --energy --results "$work/results"
     ridgeline roofline --energy --results "$work/results" ;;
-  predict) # eight minutes: the table of docs/results/predict.md, its CSV and the calibration
+  predict) # eight minutes; then, without a GPU: python -m benchmarks.predict_gpu table --out FOLDER
     export PYTHONPATH="$PWD:$PYTHONPATH"
-    python3 -m benchmarks.predict_gpu calibrate run refine table --out "$work" | tee "$work/predict.log" ;;
+    python3 -m benchmarks.predict_gpu calibrate run refine --out "$work" | tee "$work/predict.log" ;;
   *)
     echo "no part $part: tests, analyze, sweep, counters, conv, energy, predict" >&2
     exit 2 ;;

@@ -6,7 +6,7 @@
 About a hundred steps: each network three times, in another batch size, precision and mode each.
 Of each step are measured its time (median, the host waits after each), what its kernels keep the
 device busy (profiler), and the memory that was allocated at most. `refine` measures the operators
-that matter most of every eighth step for five seconds and predicts it again. What was measured is
+that matter most of every twelfth step for five seconds and predicts it again. What was measured is
 kept in FOLDER (calibration, steps.json, refined.json), and `table` writes steps.csv beside it and
 its part of docs/results/predict.md.
 """
@@ -54,7 +54,7 @@ PRECISIONS = ("fp32", "tf32", "amp", "bf16")
 LARGE_IMAGES = ("fasterrcnn", "retinanet", "deeplabv3")  # batch 8 at most
 MOST_TOKENS_BATCH = 32  # of a language model
 STEP_SAMPLES, STEP_S = 30, 0.5
-REFINE_S, REFINE_EVERY = 5.0, 8
+REFINE_S, REFINE_EVERY = 5.0, 12
 GPU_BOUND = 0.85  # of the step's time, that its kernels take
 
 
