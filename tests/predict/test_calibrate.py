@@ -85,14 +85,13 @@ def test_samples_are_taken_in_turns_after_a_warm_up() -> None:
     calls: list[str] = []
     ticks = iter(range(1000))
     replays = {
-        name: Replay(run=lambda name=name: calls.append(name), activations=(), nbytes=0,
-                     has_weights=name == "conv")
+        name: Replay(run=lambda name=name: calls.append(name), activations=(), nbytes=0)
         for name in ("conv", "relu")
-    }  # fmt: skip
+    }
 
     samples, _ = sample_in_turns(replays, clock=lambda: float(next(ticks)))
 
-    assert calls[:6] == ["conv", "relu", "relu", "conv", "relu", "relu"]
+    assert calls[:6] == ["conv", "conv", "relu", "relu", "conv", "conv"]
     assert samples == {"conv": [1.0, 1.0], "relu": [1.0, 1.0]}  # 0.15 s are enough
 
 

@@ -3,10 +3,9 @@
 The choice takes turns between groups of operators: the next point is of the group whose unmeasured
 share of all work is largest, and in it the heaviest point far from those that were measured.
 
-On a CPU the points of a batch take turns, each once a round. So weights come from memory, as in a
-step, and activations, which are touched just before, from a cache if they fit; calls without
-weights run twice, and the second one counts. A sample during which the system took a core away is
-discarded. On a GPU a CUDA graph repeats a call over several
+On a CPU the points of a batch take turns. Each runs twice a round, its activations are touched in
+between, and the second time counts: in a step, too, operands and results are in memory that was
+used just before. A sample during which the system took a core away is discarded. On a GPU a CUDA graph repeats a call over several
 sets of operands, which together no cache holds, and over one.
 """
 
@@ -39,12 +38,13 @@ from ridgeline.conv.measuring import (
 )
 from ridgeline.count.counting import Settings as CountSettings
 from ridgeline.count.counting import count_workload
+from ridgeline.count.result import CountResult
 from ridgeline.machine.describe import Description
 from ridgeline.measure.backends import Backend, choose_backend
 from ridgeline.measure.measure_workload import build_stepper
 from ridgeline.measure.step import Stepper, torch_settings
 from ridgeline.measure.timing import NoMarks, measure_kernel_time
-from ridgeline.predict.allocator import keep_memory
+from ridgeline.predict.allocator import count_faults, keep_memory
 from ridgeline.predict.calibration import (
     Calibration,
     CalibrationPoint,
@@ -61,12 +61,7 @@ from ridgeline.predict.operators import (
     optimizer_point,
     points_of,
 )
-from ridgeline.predict.predict import (
-    estimate_uses,
-    expect_error,
-    operator_times,
-    schedule_uses,
-)
+from ridgeline.predict.predict import predict_step, schedule_uses
 from ridgeline.predict.replay import Normal, Replay, make_replay
 from ridgeline.records import WorkloadSpec
 from ridgeline.settings import Settings
@@ -332,8 +327,7 @@ def sample_in_turns(
         for key, replay in replays.items():
             if _has_enough(clean[key], rough[key]):
                 continue
-            if not replay.has_weights:
-                replay.run()  # its result is in memory that a step has just used
+            replay.run()  # its result is in memory that a step has just used
             for tensor in replay.activations:
                 tensor.data.mul_(1.0)  # as if the operator before had just written it
             preempted = count_preemptions()
@@ -482,7 +476,8 @@ HOST_STEPS = (
 WHOLE_STEPS = (
     ("resnet18", 1, "infer", None, None), ("mobilenet_v2", 8, "infer", None, None),
     ("bert", 4, "infer", None, None), ("vit_b_32", 1, "infer", None, None),
-    ("resnet18", 8, "train", None, None), ("bert", 4, "train", None, None),
+    ("efficientnet_b0", 8, "infer", None, None), ("regnet_y_400mf", 8, "infer", None, None),
+    ("resnet18", 8, "train", None, None), ("densenet121", 1, "infer", None, None),
 )  # fmt: skip
 LARGE_STEPS = tuple(
     (model, 16 * batch if model != "bert" else 32, *rest) for model, batch, *rest in WHOLE_STEPS
@@ -642,7 +637,7 @@ def measure_host_steps(known: Calibration, device: torch.device) -> Calibration:
     """With what an operator costs beside its call: small steps, less the sum of their operators."""
     extras: dict[str, list[float]] = {"infer": [], "train": []}
     for case in HOST_STEPS:
-        uses = _uses_of(case)
+        uses = points_of(_count(case))
         known = measure_more(known, _unmeasured(uses, known), STEP_LIMIT_S)
         bare = replace(known.host, per_operator_s=0.0, train_per_operator_s=0.0)
         predicted = schedule_uses(uses, replace(known, host=bare)).time_s
@@ -661,46 +656,52 @@ def measure_host_steps(known: Calibration, device: torch.device) -> Calibration:
 def measure_whole_steps(known: Calibration, device: torch.device, budget_s: float) -> Calibration:
     """With the errors of predicted steps of a few networks.
 
-    On a GPU their kernels also show how much of its operands a step finds in a cache.
+    On a GPU their kernels also show how much of its operands a step finds in a cache; on a CPU
+    what is left beside the operators shows what a new page costs.
     """
-    start_s, measured, shares = perf_counter(), [], []
+    start_s, measured, warm_shares, page_costs = perf_counter(), [], [], []
     for case in WHOLE_STEPS if device.type == "cpu" else LARGE_STEPS:
         if perf_counter() - start_s > budget_s:
             break
-        uses = _uses_of(case)
+        count = _count(case)
+        uses = points_of(count)
         step_s, kernel_s = time_step(case, device)
-        if step_s is not None:
-            measured.append((case, uses, step_s))
+        if step_s is None:
+            continue
+        measured.append((case, count, step_s))
         if kernel_s is not None:
             cold_s, warm_s = (
                 schedule_uses(uses, replace(known, warm_share=share)).kernel_s
                 for share in (0.0, 1.0)
             )
-            shares.append((cold_s - kernel_s) / max(cold_s - warm_s, 1e-9))
-    if shares:
-        known = replace(known, warm_share=min(max(median(shares), 0.0), 1.0))
-    steps = [_past_prediction(known, *one) for one in measured]
+            warm_shares.append((cold_s - kernel_s) / max(cold_s - warm_s, 1e-9))
+        elif (faults := count_faults(count)) * known.host.page_fault_s > FAULT_SHARE * step_s:
+            page_costs.append((step_s - schedule_uses(uses, known).time_s) / faults)
+    if warm_shares:
+        known = replace(known, warm_share=min(max(median(warm_shares), 0.0), 1.0))
+    if page_costs:
+        most_s = known.host.page_fault_s
+        page_s = min(max(median(page_costs), 0.2 * most_s), most_s)
+        known = replace(known, host=replace(known.host, page_fault_s=page_s))
+    steps = []
+    for case, count, step_s in measured:
+        prediction = predict_step(count, known)
+        steps.append(PastPrediction(
+            model=f"{case[0]}, batch {case[1]}, {case[2]}", predicted_s=prediction.time_s,
+            measured_s=step_s, expected_error=prediction.expected_error,
+        ))  # fmt: skip
     return replace(known, steps=tuple(steps) or known.steps)
 
 
-def _past_prediction(
-    known: Calibration, case: StepCase, uses: Sequence[Use], step_s: float
-) -> PastPrediction:
-    estimates = estimate_uses(uses, known)
-    schedule = schedule_uses(uses, known, estimates)
-    return PastPrediction(
-        model=f"{case[0]}, batch {case[1]}, {case[2]}", predicted_s=schedule.time_s,
-        measured_s=step_s,
-        expected_error=expect_error(tuple(operator_times(uses, estimates)), schedule),
-    )  # fmt: skip
+FAULT_SHARE = 0.05  # of a step, from which it shows the cost of pages
 
 
-def _uses_of(case: StepCase) -> list[Use]:
+def _count(case: StepCase) -> CountResult:
     model, batch_size, mode, input_size, seq_len = case
     spec = WorkloadSpec(
         model=model, batch_size=batch_size, mode=mode, input_size=input_size, seq_len=seq_len
     )
-    return points_of(count_workload(spec, CountSettings(mode=mode)))
+    return count_workload(spec, CountSettings(mode=mode))
 
 
 def _unmeasured(uses: Sequence[Use], known: Calibration) -> list[OperatorPoint]:

@@ -27,7 +27,6 @@ WEIGHTS: Mapping[str, tuple[int, ...]] = {  # positions of what no operator of a
     "aten::mm": (1,), "aten::native_batch_norm": (1, 2, 3, 4), "aten::native_layer_norm": (2, 3),
     "aten::embedding": (0,), "aten::native_group_norm": (1, 2),
 }  # fmt: skip
-WEIGHTS_SHARE = 0.2  # of the operands, below which it does not matter where weights come from
 INDEX_DIMS: Mapping[str, int] = {  # the dimension of the first tensor that indices run over
     "aten::embedding": 0, "aten::nll_loss_forward": 1, "aten::nll_loss2d_forward": 1,
 }  # fmt: skip
@@ -40,7 +39,6 @@ class Replay:
     run: Callable[[], object]
     activations: tuple[Tensor, ...]  # storages that another operator would have just written
     nbytes: int
-    has_weights: bool  # which a step reads from memory, as other operators have run since
 
 
 class Normal:
@@ -67,11 +65,7 @@ def make_replay(point: OperatorPoint, device: torch.device, normal: Normal) -> R
     args = [maker.decode(value, (position,)) for position, value in enumerate(positional)]
     kwargs = {name: maker.decode(value, ()) for name, value in named.items()}
     run = SPECIAL.get(point.op, _plain)(point, args, kwargs)
-    weight_bytes = maker.nbytes - sum(one.untyped_storage().nbytes() for one in maker.activations)
-    return Replay(
-        run=run, activations=tuple(maker.activations), nbytes=maker.nbytes,
-        has_weights=point.op in WEIGHTS and weight_bytes > WEIGHTS_SHARE * maker.nbytes,
-    )  # fmt: skip
+    return Replay(run=run, activations=tuple(maker.activations), nbytes=maker.nbytes)
 
 
 class _Maker:
@@ -207,7 +201,7 @@ def _replay_optimizer(point: OperatorPoint, device: torch.device, normal: Normal
         weights.append(weight)
     optimizer = make_optimizer(point.op.partition("::")[2], weights, {})
     optimizer.step()
-    return Replay(run=optimizer.step, activations=(), nbytes=4 * 4 * elements, has_weights=True)
+    return Replay(run=optimizer.step, activations=(), nbytes=4 * 4 * elements)
 
 
 def optimizer_sizes(tensors: int, elements: int) -> Sequence[int]:
