@@ -5,8 +5,8 @@ share of all work is largest, and in it the heaviest point far from those that w
 
 On a CPU the points of a batch take turns. Each runs twice a round, its activations are touched in
 between, and the second time counts: in a step, too, operands and results are in memory that was
-used just before. A sample during which the system took a core away is discarded. On a GPU a CUDA graph repeats a call over several
-sets of operands, which together no cache holds, and over one.
+used just before. A sample during which the system took a core away is discarded. On a GPU a CUDA
+graph repeats a call over several sets of operands, which together no cache holds, and over one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from ridgeline.measure.backends import Backend, choose_backend
 from ridgeline.measure.measure_workload import build_stepper
 from ridgeline.measure.step import Stepper, torch_settings
 from ridgeline.measure.timing import NoMarks, measure_kernel_time
-from ridgeline.predict.allocator import count_faults, keep_memory
+from ridgeline.predict.allocator import keep_memory
 from ridgeline.predict.calibration import (
     Calibration,
     CalibrationPoint,
@@ -61,7 +61,12 @@ from ridgeline.predict.operators import (
     optimizer_point,
     points_of,
 )
-from ridgeline.predict.predict import predict_step, schedule_uses
+from ridgeline.predict.predict import (
+    estimate_uses,
+    expect_error,
+    operator_times,
+    schedule_uses,
+)
 from ridgeline.predict.replay import Normal, Replay, make_replay
 from ridgeline.records import WorkloadSpec
 from ridgeline.settings import Settings
@@ -616,7 +621,7 @@ def measure_page_fault() -> float:
     return max(0.0, min(samples)) / (FAULT_BYTES // 4096)
 
 
-FAULT_BYTES = 64 << 20
+FAULT_BYTES = 8 << 20  # as activations have
 GAP_S = 1e-6  # between two kernels of a queue
 HOST_CALLS = 50  # fewer than a queue holds
 
@@ -654,46 +659,40 @@ def measure_host_steps(known: Calibration, device: torch.device) -> Calibration:
 
 
 def measure_whole_steps(known: Calibration, device: torch.device, budget_s: float) -> Calibration:
-    """With the errors of predicted steps of a few networks.
+    """With the errors of predicted steps of a few networks, without new pages: there are none here.
 
-    On a GPU their kernels also show how much of its operands a step finds in a cache; on a CPU
-    what is left beside the operators shows what a new page costs.
+    On a GPU their kernels also show how much of its operands a step finds in a cache.
     """
-    start_s, measured, warm_shares, page_costs = perf_counter(), [], [], []
+    start_s, measured, shares = perf_counter(), [], []
     for case in WHOLE_STEPS if device.type == "cpu" else LARGE_STEPS:
         if perf_counter() - start_s > budget_s:
             break
-        count = _count(case)
-        uses = points_of(count)
+        uses = points_of(_count(case))
         step_s, kernel_s = time_step(case, device)
-        if step_s is None:
-            continue
-        measured.append((case, count, step_s))
+        if step_s is not None:
+            measured.append((case, uses, step_s))
         if kernel_s is not None:
             cold_s, warm_s = (
                 schedule_uses(uses, replace(known, warm_share=share)).kernel_s
                 for share in (0.0, 1.0)
             )
-            warm_shares.append((cold_s - kernel_s) / max(cold_s - warm_s, 1e-9))
-        elif (faults := count_faults(count)) * known.host.page_fault_s > FAULT_SHARE * step_s:
-            page_costs.append((step_s - schedule_uses(uses, known).time_s) / faults)
-    if warm_shares:
-        known = replace(known, warm_share=min(max(median(warm_shares), 0.0), 1.0))
-    if page_costs:
-        most_s = known.host.page_fault_s
-        page_s = min(max(median(page_costs), 0.2 * most_s), most_s)
-        known = replace(known, host=replace(known.host, page_fault_s=page_s))
-    steps = []
-    for case, count, step_s in measured:
-        prediction = predict_step(count, known)
-        steps.append(PastPrediction(
-            model=f"{case[0]}, batch {case[1]}, {case[2]}", predicted_s=prediction.time_s,
-            measured_s=step_s, expected_error=prediction.expected_error,
-        ))  # fmt: skip
+            shares.append((cold_s - kernel_s) / max(cold_s - warm_s, 1e-9))
+    if shares:
+        known = replace(known, warm_share=min(max(median(shares), 0.0), 1.0))
+    steps = [_past_prediction(known, *one) for one in measured]
     return replace(known, steps=tuple(steps) or known.steps)
 
 
-FAULT_SHARE = 0.05  # of a step, from which it shows the cost of pages
+def _past_prediction(
+    known: Calibration, case: StepCase, uses: Sequence[Use], step_s: float
+) -> PastPrediction:
+    estimates = estimate_uses(uses, known)
+    schedule = schedule_uses(uses, known, estimates)
+    return PastPrediction(
+        model=f"{case[0]}, batch {case[1]}, {case[2]}", predicted_s=schedule.time_s,
+        measured_s=step_s,
+        expected_error=expect_error(tuple(operator_times(uses, estimates)), schedule),
+    )  # fmt: skip
 
 
 def _count(case: StepCase) -> CountResult:
