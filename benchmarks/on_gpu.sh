@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # What the pages under docs/results need from an NVIDIA GPU, one part a call:
 #
-#   bash benchmarks/on_gpu.sh PART OUT      PART: tests, analyze, sweep, counters, conv, energy
+#   bash benchmarks/on_gpu.sh PART OUT      PART: tests, analyze, sweep, counters, conv, energy, predict
 #
 # Each part ends with a short table, and leaves its results in OUT/PART.tar.gz, also where it fails.
 # torch has to be importable by `python3`.
 set -euo pipefail
-part=${1:?which part: tests, analyze, sweep, counters, conv or energy}
+part=${1:?which part: tests, analyze, sweep, counters, conv, energy or predict}
 out=$(realpath "${2:?a folder for the results}")
 cd "$(dirname "$0")/.."
 export PYTHONPATH="$PWD/src${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
@@ -44,7 +44,10 @@ case $part in
     ridgeline machine measure --energy --results "$work/results"
     ridgeline run resnet50 mobilenet_v2 vgg16 vit_b_16 --precision fp32,amp -b 32 --energy --results "$work/results"
     ridgeline roofline --energy --results "$work/results" ;;
+  predict) # eight minutes; then, without a GPU: python -m benchmarks.predict_gpu table --out FOLDER
+    export PYTHONPATH="$PWD:$PYTHONPATH"
+    python3 -m benchmarks.predict_gpu calibrate run refine --out "$work" | tee "$work/predict.log" ;;
   *)
-    echo "no part $part: tests, analyze, sweep, counters, conv, energy" >&2
+    echo "no part $part: tests, analyze, sweep, counters, conv, energy, predict" >&2
     exit 2 ;;
 esac

@@ -88,7 +88,8 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     if args.part == "calibrate":
         start_s = perf_counter()
-        stored = calibrate_machine(CalibrationRequest(backend="cpu", budget_s=args.budget), RESULTS)
+        request = CalibrationRequest(backend="cpu", precisions=("fp32",), budget_s=args.budget)
+        stored = calibrate_machine(request, RESULTS)
         print(f"{stored.added} operators in {perf_counter() - start_s:.0f} s")
         write_labels("calibration", {"seconds": perf_counter() - start_s})
         return 0
@@ -152,7 +153,7 @@ def refine_steps(calibration: Calibration, labels: Mapping[str, Any]) -> dict[st
     found = {}
     for name in labels:
         count = count_case(name)
-        order = points_to_refine(count, predict_step(count, calibration))
+        order = points_to_refine(points_of(count), predict_step(count, calibration))
         known = measure_more(calibration, order, REFINE_S)
         found[name] = predict_step(count, known).time_s
         print(name, found[name], flush=True)

@@ -6,7 +6,7 @@
 About a hundred steps: each network three times, in another batch size, precision and mode each.
 Of each step are measured its time (median, the host waits after each), what its kernels keep the
 device busy (profiler), and the memory that was allocated at most. `refine` measures the operators
-that matter most of every eighth step for five seconds and predicts it again. What was measured is
+that matter most of every twelfth step for five seconds and predicts it again. What was measured is
 kept in FOLDER (calibration, steps.json, refined.json), and `table` writes steps.csv beside it and
 its part of docs/results/predict.md.
 """
@@ -42,6 +42,7 @@ from ridgeline.count.result import CountResult
 from ridgeline.errors import RidgelineError
 from ridgeline.pipeline.predict import CalibrationRequest, calibrate_machine
 from ridgeline.predict.calibration import Calibration, Calibrations
+from ridgeline.predict.operators import points_of
 from ridgeline.predict.predict import points_to_refine, predict_step
 from ridgeline.records import WorkloadSpec
 from ridgeline.settings import Settings
@@ -53,7 +54,7 @@ PRECISIONS = ("fp32", "tf32", "amp", "bf16")
 LARGE_IMAGES = ("fasterrcnn", "retinanet", "deeplabv3")  # batch 8 at most
 MOST_TOKENS_BATCH = 32  # of a language model
 STEP_SAMPLES, STEP_S = 30, 0.5
-REFINE_S, REFINE_EVERY = 5.0, 8
+REFINE_S, REFINE_EVERY = 5.0, 12
 GPU_BOUND = 0.85  # of the step's time, that its kernels take
 
 
@@ -164,7 +165,7 @@ def refine_cases(cases: Sequence[Case], out: Path) -> dict[str, Any]:
     calibration, found = read_calibration(out), read_labels(out, "refined")
     for case in cases[::REFINE_EVERY]:
         count = case.count()
-        order = points_to_refine(count, predict_step(count, calibration))
+        order = points_to_refine(points_of(count), predict_step(count, calibration))
         prediction = predict_step(count, measure_more(calibration, order, REFINE_S))
         found[case.name] = {"kernel_s": prediction.kernel_time_s, "step_s": prediction.time_s}
         write_labels(out, "refined", found)

@@ -56,7 +56,7 @@ def test_the_best_fit_is_taken_and_neighbours_are_joined() -> None:
 
 
 def test_a_heap_whose_end_is_free_is_cut() -> None:
-    heap = Heap()
+    heap = Heap(16 * MB)
     for number in range(4):
         heap.allocate(number, 10 * MB)  # 2560 pages and a head
     for number in reversed(range(4)):

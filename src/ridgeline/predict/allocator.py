@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from ridgeline.count.result import CountResult
 
 PAGE = 4096
-FIRST_THRESHOLD, LAST_THRESHOLD = 16 << 20, 32 << 20  # after importing torch and building
+# after importing torch and building a network; by the first steps of training it has risen
+FIRST_THRESHOLD, TRAIN_THRESHOLD, LAST_THRESHOLD = 2 << 20, 16 << 20, 32 << 20
 OVERHEAD = 72  # of a block of 64-byte alignment
 STEPS = 3  # until the threshold stays
-TRAIN_SHARE = 0.4  # of training's faults: what autograd leaves in between keeps the heap's end
+TRAIN_SHARE = 0.3  # of training's faults: what autograd leaves in between keeps the heap's end
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
 
@@ -31,10 +32,10 @@ CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
 class Heap:
     """Addresses only."""
 
-    def __init__(self) -> None:
+    def __init__(self, threshold: int = FIRST_THRESHOLD) -> None:
         self.faults = 0
-        self._threshold = FIRST_THRESHOLD
-        self._trim = 2 * FIRST_THRESHOLD
+        self._threshold = threshold
+        self._trim = 2 * threshold
         self._end = self._resident = 0
         self._free: dict[int, int] = {}  # bytes by address
         self._sizes: list[tuple[int, int]] = []  # of free blocks with their addresses, sorted
@@ -100,7 +101,9 @@ def count_faults(count: CountResult) -> float:
     made = {t.storage for call in calls for t in call.outputs}
     ended = {number for number, nbytes in count.storage_changes if nbytes < 0}
     passing = made | ended
-    heap, copies = Heap(), dict(_copies(count))
+    is_training = count.mode == "train"
+    heap = Heap(TRAIN_THRESHOLD if is_training else FIRST_THRESHOLD)
+    copies = dict(_copies(count))
     for number, nbytes in count.storage_changes:
         if nbytes > 0 and number not in passing:
             heap.allocate(number, nbytes)
@@ -108,7 +111,7 @@ def count_faults(count: CountResult) -> float:
     for _ in range(STEPS):
         heap.faults = 0
         _take_step(heap, changes, copies)
-    return heap.faults * (TRAIN_SHARE if count.mode == "train" else 1.0)
+    return heap.faults * (TRAIN_SHARE if is_training else 1.0)
 
 
 def _take_step(

@@ -194,7 +194,7 @@ def choose_order(
         left[name] -= weight
         order.append(point)
         if taken[name] < len(queues[name]):
-            heappush(heap, (-left[name] / taken[name] ** 0.5, name))
+            heappush(heap, (-left[name] / taken[name] ** 1.5, name))
     return order
 
 
@@ -335,7 +335,7 @@ def sample_in_turns(
             if not replay.has_weights:
                 replay.run()  # its result is in memory that a step has just used
             for tensor in replay.activations:
-                tensor.mul_(1.0)  # as if the operator before had just written it
+                tensor.data.mul_(1.0)  # as if the operator before had just written it
             preempted = count_preemptions()
             start_s = clock()
             results.append(replay.run())

@@ -367,7 +367,7 @@ def features_of(point: OperatorPoint) -> Features:
         dims = (max(point.moved_bytes, 1.0), max(point.flops, 1.0), float(max(inner, 1)))
     return Features(
         flops=point.flops, moved_bytes=point.moved_bytes, dims=tuple(map(float, dims)),
-        product=product,
+        product=None if point.kind == "conv" else product,  # its algorithms have no such tiles
     )  # fmt: skip
 
 
@@ -407,11 +407,12 @@ def _conv_product(
 
 
 def _spatial(point: OperatorPoint) -> tuple[float, ...]:
-    """Of a convolution also what a matrix product does not show: its kernel and its stride."""
+    """Of a convolution also what a product does not show: its kernel, stride and pixels."""
     if point.kind != "conv":
         return ()
     sizes = [s for s in point.tensors if len(s) > 1]
     is_backward = point.op.endswith("backward")
     x, w = sizes[1:3] if is_backward else sizes[:2]
     out = sizes[0] if is_backward else point.output
-    return float(prod(w[2:]) or 1), max(1.0, prod(x[2:]) / max(prod(out[2:]), 1))
+    pixels = max(1.0, prod(out[2:]))
+    return float(prod(w[2:]) or 1), max(1.0, prod(x[2:]) / pixels), pixels

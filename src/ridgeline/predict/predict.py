@@ -51,6 +51,7 @@ PROVENANCES = (MEASURED, INTERPOLATED, EXTRAPOLATED, BORROWED, SCALED)
 MEASURED_SPREAD, BORROWED_SPREAD, UNKNOWN_SPREAD = 0.03, 0.3, 0.5  # expected |log error|
 SCALED_SPREAD = 0.6  # published limits missed 41 steps by a factor of 1.3 in the mean, 1.9 at most
 HOST_SPREAD, FAULT_SPREAD = 0.2, 0.5
+HALVES = ("bf16", "fp16")
 HOST_BOUND = 0.6  # a step whose kernels take a smaller share waits for the host
 GRAPH_MODES = ("reduce-overhead", "max-autotune")
 NAMED_UNKNOWN = 5  # operators that a note names
@@ -211,7 +212,8 @@ def _find_curve(
     twin = group.removesuffix(" in place") if group.endswith(" in place") else f"{group} in place"
     if f"{twin}|{point.precision}" in calibration.groups:
         return calibration.curve(f"{twin}|{point.precision}"), 1.0, BORROWED
-    for other in calibration.groups:
+    is_half = point.precision in HALVES  # as many bytes, and nearly the same kernels
+    for other in sorted(calibration.groups, key=lambda one: one.endswith(HALVES) != is_half):
         known, _, precision = other.rpartition("|")
         if known == group:
             mine, its = calibration.peak(point.precision), calibration.peak(precision)

@@ -27,6 +27,7 @@ WEIGHTS: Mapping[str, tuple[int, ...]] = {  # positions of what no operator of a
     "aten::mm": (1,), "aten::native_batch_norm": (1, 2, 3, 4), "aten::native_layer_norm": (2, 3),
     "aten::embedding": (0,), "aten::native_group_norm": (1, 2),
 }  # fmt: skip
+WEIGHTS_SHARE = 0.2  # of the operands, below which it does not matter where weights come from
 INDEX_DIMS: Mapping[str, int] = {  # the dimension of the first tensor that indices run over
     "aten::embedding": 0, "aten::nll_loss_forward": 1, "aten::nll_loss2d_forward": 1,
 }  # fmt: skip
@@ -39,7 +40,7 @@ class Replay:
     run: Callable[[], object]
     activations: tuple[Tensor, ...]  # storages that another operator would have just written
     nbytes: int
-    has_weights: bool  # that a step reads from memory, as other operators have run since
+    has_weights: bool  # which a step reads from memory, as other operators have run since
 
 
 class Normal:
@@ -66,9 +67,10 @@ def make_replay(point: OperatorPoint, device: torch.device, normal: Normal) -> R
     args = [maker.decode(value, (position,)) for position, value in enumerate(positional)]
     kwargs = {name: maker.decode(value, ()) for name, value in named.items()}
     run = SPECIAL.get(point.op, _plain)(point, args, kwargs)
+    weight_bytes = maker.nbytes - sum(one.untyped_storage().nbytes() for one in maker.activations)
     return Replay(
         run=run, activations=tuple(maker.activations), nbytes=maker.nbytes,
-        has_weights=point.kind in ("conv", "matmul", "gather") and point.op in WEIGHTS,
+        has_weights=point.op in WEIGHTS and weight_bytes > WEIGHTS_SHARE * maker.nbytes,
     )  # fmt: skip
 
 
