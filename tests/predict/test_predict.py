@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import exp, log
 
 import pytest
+import torch
 from tests.predict.calibrations import (
     MEBI,
     PRODUCTS,
@@ -18,6 +19,7 @@ from tests.predict.calibrations import (
     use,
 )
 
+import ridgeline
 from ridgeline.machine.passport import Coefficient, EnergyModel
 from ridgeline.predict.calibration import (
     Calibration,
@@ -113,11 +115,18 @@ def test_what_a_reader_has_to_know(
     assert note in found.notes[0]
 
 
-def test_a_compiled_step_is_said_to_lack_fusion() -> None:
-    found = predict_step(counted(), calibration(), uses=[use(KNOWN)], compile_mode="default")
+def test_a_compiled_step_is_fused_by_a_rule() -> None:
+    # given a norm and a ReLU, which move half of their bytes when they are one kernel
+    layers = torch.nn.Sequential(torch.nn.BatchNorm2d(1), torch.nn.ReLU())
+    count = ridgeline.count(layers, torch.zeros(1, 1, 1024, 1024))
+    eager = predict_step(count, calibration())
 
-    assert "without the compiler's fusion" in found.notes[0]
-    assert found.expected_error == pytest.approx(0.3)
+    found = predict_step(count, calibration(), compile_mode="default")
+
+    # 4 MiB in and 4 MiB out; one by one 8 MiB more
+    assert found.kernel_time_s / eager.kernel_time_s == pytest.approx(8 / 16, rel=0.01)
+    assert "fusion is predicted by a rule" in found.notes[0]
+    assert found.expected_error >= 0.3
 
 
 @pytest.mark.parametrize(
