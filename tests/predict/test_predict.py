@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from math import exp, log
+from typing import Any
 
 import pytest
 import torch
@@ -28,7 +29,7 @@ from ridgeline.predict.calibration import (
     calibration_of_roofs,
     scale_calibration,
 )
-from ridgeline.predict.operators import OperatorPoint
+from ridgeline.predict.operators import OperatorPoint, Use
 from ridgeline.predict.predict import find_energy, is_inside, points_to_refine, predict_step
 from ridgeline.roofline.roofs import Roofs
 
@@ -137,7 +138,7 @@ def test_a_compiled_step_is_fused_by_a_rule() -> None:
         ([use(product(8, 8, 8), repeats=1000)], "host"),
     ],
 )
-def test_the_bound(uses: list, bound: str) -> None:
+def test_the_bound(uses: list[Use], bound: str) -> None:
     known = calibration(
         points=(*calibration().points, measured(product(8, 8, 8), 1e-6)),
         host=HostCosts(per_operator_s=1e-5),
@@ -186,7 +187,7 @@ def test_points_to_refine_are_those_with_most_time_at_stake() -> None:
 # ---------------------------------------------------------------- joules
 
 
-def energy_model(**changes: object) -> EnergyModel:
+def energy_model(**changes: Any) -> EnergyModel:
     def number(value: float) -> Coefficient:
         return Coefficient(value=value, interval=(value, value))
 
