@@ -263,12 +263,12 @@ GEMM_TO_BEAT = {  # wave model with a residual, the better of two variants
 
 
 def read_gemm(path: Path) -> tuple[list[OperatorPoint], Array]:
-    times: dict[tuple[int, ...], list[float]] = defaultdict(list)
+    times: dict[tuple[int, int, int], list[float]] = defaultdict(list)
     for row in read_rows(path):
         if row["gemm_dtype"] == "bfloat16":
             shape = int(row["m"]), int(row["n"]), int(row["k"])
             times[shape].append(float(row["latency_ms"]) / 1e3)
-    points = [product_point(1, *shape, precision="bf16") for shape in times]
+    points = [product_point(1, m, n, k, "bf16") for m, n, k in times]
     return points, np.array([np.median(one) for one in times.values()])
 
 
@@ -291,7 +291,7 @@ NEUSIGHT_COUNTS = {"linear": (100, 300), "bmm": (100, 300), "vector": (100, 300)
 NEUSIGHT_POINTS: Mapping[str, Callable[[Mapping[str, str]], OperatorPoint]] = {
     # N is the depth of a linear layer
     "linear": lambda row: product_point(1, int(row["M"]), int(row["K"]), int(row["N"])),
-    "bmm": lambda row: product_point(*(int(row[name]) for name in "BMNK")),
+    "bmm": lambda row: product_point(int(row["B"]), int(row["M"]), int(row["N"]), int(row["K"])),
     "vector": vector_row,
     "conv": conv_point,
 }

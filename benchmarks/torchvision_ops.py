@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -34,14 +35,23 @@ class Case:
         import torch
         from torchvision import models
 
-        from ridgeline.workloads.workload import build_anywhere
-
         options: dict[str, Any] = {"image_size": self.size} if self.name.startswith("vit_") else {}
         if self.name in ("googlenet", "inception_v3"):
             options["init_weights"] = False  # takes minutes, and changes no shape
         with torch.device(device):
-            module = build_anywhere(lambda: models.get_model(self.name, weights=None, **options))
+            module = build(partial(models.get_model, self.name, weights=None, **options))
             return module.eval(), torch.zeros(1, 3, self.size, self.size)
+
+
+def build(make: Callable[[], nn.Module]) -> nn.Module:
+    """A module on the default device; RegNet works out its widths, which a CPU can do."""
+    import torch
+
+    try:
+        return make()
+    except (NotImplementedError, RuntimeError):
+        with torch.device("cpu"):
+            return make().to("meta")
 
 
 def run() -> Report:

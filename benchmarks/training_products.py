@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.report import Report, Table
+from benchmarks.torchvision_ops import build as build_network
 
 MODELS = ("mobilenet_v2", "regnet_y_400mf", "resnet50", "vit_b_16", "swin_t")
 LSTM = "LSTM 64→128, 2 layers"
@@ -101,12 +102,10 @@ def error(macs: int, expected: int) -> str:
 def build(name: str, device: str) -> tuple[nn.Module, Tensor]:
     from torchvision import models
 
-    from ridgeline.workloads.workload import build_anywhere
-
     with torch.device(device):
         if name == LSTM:
             return nn.LSTM(64, 128, 2).train(), torch.zeros(STEPS, BATCH, 64)
-        module = build_anywhere(lambda: models.get_model(name, weights=None))
+        module = build_network(partial(models.get_model, name, weights=None))
         return module.train(), torch.zeros(BATCH, 3, 224, 224)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.analyzed_here import Printed, command
@@ -131,5 +132,9 @@ def test_a_step_fits_where_the_largest_batch_that_count_finds_does(tmp_path: Pat
 
     largest = ridgeline.max_batch("squeezenet1_1", limit_bytes, mode="infer", input_size=64)
 
-    sizes = {"batch_size": [largest, largest + 1], "input_size": 64, "results": tmp_path}
+    sizes: dict[str, Any] = {
+        "batch_size": [largest, largest + 1],
+        "input_size": 64,
+        "results": tmp_path,
+    }
     assert [step.fits for step in ridgeline.predict("squeezenet1_1", **sizes)] == [True, False]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.analyzed_here import store_passport
@@ -157,7 +158,7 @@ def test_a_drifted_passport_widens(dram: float, drift: str, tmp_path: Path) -> N
     "changes", [{"threads": 999}, {"device_name": "Another CPU"}, {"instruction_set": "MMX"}]
 )
 def test_another_device_of_the_same_name_is_refused_or_labelled(
-    changes: dict[str, object], tmp_path: Path
+    changes: dict[str, Any], tmp_path: Path
 ) -> None:
     own = store_own(tmp_path)
     Calibrations(tmp_path).write(replace(own, **changes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -85,7 +86,7 @@ def test_samples_are_taken_in_turns_after_a_warm_up() -> None:
     calls: list[str] = []
     ticks = iter(range(1000))
     replays = {
-        name: Replay(run=lambda name=name: calls.append(name), activations=(), nbytes=0)
+        name: Replay(run=partial(calls.append, name), activations=(), nbytes=0)
         for name in ("conv", "relu")
     }
 

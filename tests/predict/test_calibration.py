@@ -11,7 +11,6 @@ import pytest
 from tests.predict.calibrations import KNOWN_FILE, calibration, measured, product
 
 from ridgeline.errors import RidgelineError
-from ridgeline.predict import calibration as module
 from ridgeline.predict.calibration import Calibrations, read_calibration, write_calibration
 
 
@@ -47,7 +46,7 @@ def test_a_failed_write_leaves_the_old_file(
     def stop(*_: object, **__: object) -> bytes:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module.gzip, "compress", stop)
+    monkeypatch.setattr(gzip, "compress", stop)
     with pytest.raises(KeyboardInterrupt):
         write_calibration(calibration(machine="other"), path)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
+import ridgeline
 from ridgeline.count.records import OpCost
 from ridgeline.onnx.node import NodeCall, Tensor, dtype_of
-from ridgeline.predict.operators import OperatorPoint, point_of_node, product_of
+from ridgeline.predict.operators import OperatorPoint, fuse, point_of_node, points_of, product_of
 from ridgeline.records import Cost
 
 
@@ -31,7 +33,7 @@ def node(
     ])  # fmt: skip
 
 
-CONV = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2], "group": 1}
+CONV: dict[str, Any] = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2], "group": 1}
 
 
 @pytest.mark.parametrize(
@@ -94,5 +96,24 @@ def test_points_of_a_counted_model() -> None:
     assert uses[0].point is uses[2].point  # equal calls are one point
     assert uses[-1].point.arguments == "[[2,12],{}]"  # adam on a weight and a bias
     assert uses[-1].shares == {"optimizer": 1.0}
-    first = next(op for op in found.op_costs if op.call.signature.name == "aten::addmm")
+    first = next(op for op in found.op_costs if op.op == "aten::addmm")
     assert uses[0].point == point_of([first])
+
+
+def test_a_compiler_joins_a_norm_and_a_relu() -> None:
+    # given a convolution, a norm and a ReLU over 2·4·8·8 floats, which are 2,048 bytes
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.BatchNorm2d(4), torch.nn.ReLU()
+    )
+    count = ridgeline.count(network, torch.zeros(2, 3, 8, 8))
+
+    fused = fuse(count, points_of(count))
+
+    # then the run reads those of the convolution and four vectors of 16 bytes, and writes the
+    # result of the ReLU; one by one, the norm also writes and the ReLU reads what is between
+    share = (2048 + 64 + 2048) / (2048 + 64 + 2048 + 2048 + 2048)
+    assert [(use.point.op, use.share, use.is_joined) for use in fused] == [
+        ("aten::convolution", 1.0, False),
+        ("aten::native_batch_norm", pytest.approx(share, rel=0.01), False),
+        ("aten::relu", pytest.approx(share, rel=0.01), True),
+    ]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from math import exp, log
+from typing import Any
 
 import pytest
+import torch
 from tests.predict.calibrations import (
     MEBI,
     PRODUCTS,
@@ -18,6 +20,7 @@ from tests.predict.calibrations import (
     use,
 )
 
+import ridgeline
 from ridgeline.machine.passport import Coefficient, EnergyModel
 from ridgeline.predict.calibration import (
     Calibration,
@@ -26,7 +29,7 @@ from ridgeline.predict.calibration import (
     calibration_of_roofs,
     scale_calibration,
 )
-from ridgeline.predict.operators import OperatorPoint
+from ridgeline.predict.operators import OperatorPoint, Use
 from ridgeline.predict.predict import find_energy, is_inside, points_to_refine, predict_step
 from ridgeline.roofline.roofs import Roofs
 
@@ -113,11 +116,18 @@ def test_what_a_reader_has_to_know(
     assert note in found.notes[0]
 
 
-def test_a_compiled_step_is_said_to_lack_fusion() -> None:
-    found = predict_step(counted(), calibration(), uses=[use(KNOWN)], compile_mode="default")
+def test_a_compiled_step_is_fused_by_a_rule() -> None:
+    # given a norm and a ReLU, which move half of their bytes when they are one kernel
+    layers = torch.nn.Sequential(torch.nn.BatchNorm2d(1), torch.nn.ReLU())
+    count = ridgeline.count(layers, torch.zeros(1, 1, 1024, 1024))
+    eager = predict_step(count, calibration())
 
-    assert "without the compiler's fusion" in found.notes[0]
-    assert found.expected_error == pytest.approx(0.3)
+    found = predict_step(count, calibration(), compile_mode="default")
+
+    # 4 MiB in and 4 MiB out; one by one 8 MiB more
+    assert found.kernel_time_s / eager.kernel_time_s == pytest.approx(8 / 16, rel=0.01)
+    assert "fusion is predicted by a rule" in found.notes[0]
+    assert found.expected_error >= 0.3
 
 
 @pytest.mark.parametrize(
@@ -128,7 +138,7 @@ def test_a_compiled_step_is_said_to_lack_fusion() -> None:
         ([use(product(8, 8, 8), repeats=1000)], "host"),
     ],
 )
-def test_the_bound(uses: list, bound: str) -> None:
+def test_the_bound(uses: list[Use], bound: str) -> None:
     known = calibration(
         points=(*calibration().points, measured(product(8, 8, 8), 1e-6)),
         host=HostCosts(per_operator_s=1e-5),
@@ -177,7 +187,7 @@ def test_points_to_refine_are_those_with_most_time_at_stake() -> None:
 # ---------------------------------------------------------------- joules
 
 
-def energy_model(**changes: object) -> EnergyModel:
+def energy_model(**changes: Any) -> EnergyModel:
     def number(value: float) -> Coefficient:
         return Coefficient(value=value, interval=(value, value))
 

@@ -70,3 +70,13 @@ def test_a_graph_needs_no_host() -> None:
 
 def test_time_of_no_operator_delays_all() -> None:
     assert in_ms(schedule_cpu(of(1), 0.0).delayed(2 * MS)) == pytest.approx((3, 1, 2))
+
+
+def test_what_is_joined_is_not_started() -> None:
+    joined = [*of(1), Operation(op="a", device_s=2 * MS, is_joined=True), *of(1)]
+    host = HostCosts(by_operator_s={"a": 1 * MS}, gap_s=0.5 * MS, graph_kernel_s=0.1 * MS)
+
+    # launches at 1 and 2 ms; the kernel of 1 + 2 ms ends at 4, the next one at 4 + 0.5 + 1
+    assert in_ms(schedule_gpu(joined, host, 0.0)) == pytest.approx((5.5, 4, 2))
+    assert in_ms(schedule_graph(joined, host)) == pytest.approx((4.2, 4, 0.1))
+    assert in_ms(schedule_cpu(joined, 0.5 * MS)) == pytest.approx((5, 4, 1))

@@ -408,9 +408,13 @@ def _sample_on_gpu(
 
 def find_kernel_time(run: Callable[[], object], device: torch.device) -> float:
     """Seconds that a call keeps the device busy."""
+
+    def step(_: object) -> None:
+        run()
+
     run()
-    found = measure_kernel_time(lambda _: run(), partial(torch.cuda.synchronize, device))
-    return max(found.time_s, 1e-9) if found else 1e-9
+    found = measure_kernel_time(step, partial(torch.cuda.synchronize, device))
+    return max(found.time_s or 0.0, 1e-9) if found else 1e-9
 
 
 class tf32_for:  # noqa: N801
@@ -478,16 +482,17 @@ HOST_STEPS = (
     ("resnet18", 1, "infer", (32,), None), ("mobilenet_v2", 2, "train", (32,), None),
     ("resnet18", 2, "train", (32,), None),
 )  # fmt: skip
-WHOLE_STEPS = (
+StepCase = tuple[str, int, str, tuple[int, ...] | None, int | None]
+WHOLE_STEPS: tuple[StepCase, ...] = (
     ("resnet18", 1, "infer", None, None), ("mobilenet_v2", 8, "infer", None, None),
     ("bert", 4, "infer", None, None), ("vit_b_32", 1, "infer", None, None),
     ("efficientnet_b0", 8, "infer", None, None), ("regnet_y_400mf", 8, "infer", None, None),
     ("resnet18", 8, "train", None, None), ("densenet121", 1, "infer", None, None),
 )  # fmt: skip
-LARGE_STEPS = tuple(
-    (model, 16 * batch if model != "bert" else 32, *rest) for model, batch, *rest in WHOLE_STEPS
+LARGE_STEPS: tuple[StepCase, ...] = tuple(
+    (model, 32 if model == "bert" else 16 * batch, mode, size, length)
+    for model, batch, mode, size, length in WHOLE_STEPS
 )  # of a GPU
-StepCase = tuple[str, int, str, tuple[int, ...] | None, int | None]
 STEP_SAMPLES, STEP_LIMIT_S = 9, 3.0
 POINTS_SHARE = 0.8  # of the budget; the rest is for whole steps
 
@@ -594,7 +599,7 @@ def measure_host(known: Calibration, device: torch.device) -> HostCosts:
 def _host_rank(point: OperatorPoint) -> float:
     """The smallest call shows the host; an optimizer is timed with a usual number of tensors."""
     if point.kind == OPTIMIZER:
-        return abs(point.parsed[0][0] - USUAL_TENSORS) + point.moved_bytes * 1e-12
+        return float(abs(point.parsed[0][0] - USUAL_TENSORS)) + point.moved_bytes * 1e-12
     return point.moved_bytes
 
 

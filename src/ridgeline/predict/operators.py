@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from math import prod
@@ -71,19 +71,61 @@ class Use:
     path: str
     shares: Mapping[str, float]  # by phase; they add up to 1
     repeats: int = 1
+    share: float = 1.0  # of the point's time that is left after fusion
+    is_joined: bool = False  # a part of the kernel before it
 
 
 def points_of(count: CountResult) -> list[Use]:
     """The calls of a counted step in their order; the optimizer's step is one, at the end."""
+    known: dict[Hashable, OperatorPoint] = {}
+    uses = [_use_of(parts, known) for parts in _list_calls(count)]
+    stepped = [op for op in count.op_costs if op.phase == OPTIMIZER]
+    return [*uses, optimizer_use(count, stepped)] if stepped else uses
+
+
+def _list_calls(count: CountResult) -> list[list[OpCost]]:
+    """The rows of each call, in the order of the step; without the optimizer."""
     calls: dict[tuple[int, bool], list[OpCost]] = {}
     for op in count.op_costs:
         if op.phase != OPTIMIZER:
             is_backward = is_node(op) and op.phase != "forward"  # a node has the cost of all phases
             calls.setdefault((id(op.call), is_backward), []).append(op)
-    known: dict[Hashable, OperatorPoint] = {}
-    uses = [_use_of(parts, known) for parts in calls.values() if _is_work(parts)]
-    stepped = [op for op in count.op_costs if op.phase == OPTIMIZER]
-    return [*uses, optimizer_use(count, stepped)] if stepped else uses
+    return [parts for parts in calls.values() if _is_work(parts)]
+
+
+FUSIBLE = ("pointwise", "dropout", "norm", "softmax", "reduce", "move")
+
+
+def fuse(count: CountResult, uses: Sequence[Use]) -> list[Use]:
+    """The uses of a step as a compiler runs them: neighbours that it can join are one kernel.
+
+    A run of pointwise operators, norms and reductions between two products moves only what comes
+    into it and what leaves it. The time of each is less by that share of its bytes.
+    """
+    from ridgeline.count.fused import direction_of, fused_scopes
+
+    runs: list[int] = []  # by call: its run, or 0
+    last = ("", False)
+    for parts in (calls := _list_calls(count)):
+        here = (direction_of(parts[0]), parts[0].kind in FUSIBLE)
+        runs.append((max(runs, default=0) + (here != last or not runs[-1])) if here[1] else 0)
+        last = here
+    ops = [replace(op, path=f"{run or ''}")
+           for run, parts in zip(runs, calls, strict=True) for op in parts]  # fmt: skip
+    lasting = count.input_storages | count.output_storages
+    scopes = fused_scopes(ops, lambda path: [("run", path)] if path else [],
+                          sizes=count.storage_bytes, lasting=lasting)  # fmt: skip
+    fused_bytes = {int(scope.path): moved.total_bytes for scope, moved in scopes.items()}
+    moved_bytes: dict[int, float] = {}
+    for run, use in zip(runs, uses, strict=False):  # the optimizer is the last use
+        moved_bytes[run] = moved_bytes.get(run, 0.0) + use.point.moved_bytes * use.repeats
+    shares = {run: min(1.0, fused_bytes.get(run, 0.0) / moved_bytes[run])
+              for run in moved_bytes if run and moved_bytes[run]}  # fmt: skip
+    fused = []
+    for place, (run, use) in enumerate(zip(runs, uses, strict=False)):
+        is_joined = run > 0 and place > 0 and runs[place - 1] == run
+        fused.append(replace(use, share=shares.get(run, 1.0), is_joined=is_joined))
+    return [*fused, *uses[len(runs) :]]
 
 
 def is_node(op: OpCost) -> bool:

@@ -26,6 +26,7 @@ from ridgeline.predict.operators import (
     OperatorPoint,
     Use,
     features_of,
+    fuse,
     plain_features,
     points_of,
 )
@@ -253,6 +254,8 @@ def predict_step(
 ) -> Prediction:
     """The step of a count on a calibrated machine."""
     uses = points_of(count) if uses is None else uses
+    if compile_mode is not None:
+        uses = fuse(count, uses)
     estimates = estimate_uses(uses, calibration)
     schedule = schedule_uses(uses, calibration, estimates, compile_mode)
     fault_s = 0.0
@@ -263,7 +266,7 @@ def predict_step(
     is_scaled = not calibration.points or calibration.scaling is not None
     host_spread = SCALED_SPREAD if is_scaled else HOST_SPREAD
     error = expect_error(operators, schedule, fault_s, host_spread)
-    if compile_mode is not None:  # fusion is not predicted
+    if compile_mode is not None:  # fusion is by a rule
         error = max(error, BORROWED_SPREAD)
     seen = [one.seen for one in (*calibration.steps, *calibration.past)]
     memory_bytes = count.memory.peak_bytes
@@ -306,7 +309,8 @@ def schedule_uses(
     has_scaler = {"fp16", "fp32"} <= {u.point.precision for u in uses}  # it reads a flag back
     operations = [
         Operation(
-            op=u.point.op, device_s=estimates[u.point.key].time_s, repeats=u.repeats,
+            op=u.point.op, device_s=estimates[u.point.key].time_s * u.share, repeats=u.repeats,
+            is_joined=u.is_joined,
             waits=has_scaler and u.point.kind == OPTIMIZER,
         )
         for u in uses
@@ -329,7 +333,7 @@ def operator_times(
         for phase, share in use.shares.items():
             row = rows.setdefault((use.path, phase, use.point.key), [0.0, 0.0])
             row[0] += use.repeats
-            row[1] += use.repeats * share * estimates[use.point.key].time_s
+            row[1] += use.repeats * share * estimates[use.point.key].time_s * use.share
     ops = {use.point.key: use.point.op for use in uses}
     for (path, phase, key), (calls, time_s) in rows.items():
         one = estimates[key]
@@ -356,7 +360,7 @@ def _write_notes(
 ) -> Iterator[str]:
     """What a reader of the time has to know about it."""
     if compile_mode is not None:
-        yield "the operators are predicted without the compiler's fusion: the step may be shorter"
+        yield "the compiler's fusion is predicted by a rule: what a run of small operators moves"
     if not calibration.points or calibration.scaling is not None:
         yield f"{calibration.machine} is {calibration.source}: nothing was measured with operators"
         return

@@ -15,6 +15,7 @@ class Operation:
     op: str
     device_s: float
     repeats: int = 1
+    is_joined: bool = False  # a part of the kernel before it: it is not started
     waits: bool = False  # the host lets the device finish before it gives this one out
 
 
@@ -33,7 +34,7 @@ class Schedule:
 
 def schedule_cpu(operations: Sequence[Operation], extra_s: float) -> Schedule:
     """One after the other; between them the host finds the next."""
-    calls = sum(one.repeats for one in operations)
+    calls = sum(one.repeats for one in operations if not one.is_joined)
     kernel_s = sum(one.device_s * one.repeats for one in operations)
     host_s = calls * extra_s
     return Schedule(time_s=kernel_s + host_s, kernel_s=kernel_s, host_s=host_s)
@@ -47,16 +48,19 @@ def schedule_gpu(operations: Sequence[Operation], host: HostCosts, extra_s: floa
         if one.waits:
             host_s = max(host_s, device_end_s)
         for _ in range(one.repeats):
+            kernel_s += one.device_s
+            if one.is_joined:
+                device_end_s += one.device_s
+                continue
             host_s += host.by_operator_s.get(one.op, usual_s) + extra_s
             device_end_s = max(device_end_s + host.gap_s, host_s) + one.device_s
-            kernel_s += one.device_s
     return Schedule(time_s=max(host_s, device_end_s), kernel_s=kernel_s, host_s=host_s)
 
 
 def schedule_graph(operations: Sequence[Operation], host: HostCosts) -> Schedule:
     """A CUDA graph: the host gives out all kernels at once."""
     kernel_s = sum(one.device_s * one.repeats for one in operations)
-    calls = sum(one.repeats for one in operations)
+    calls = sum(one.repeats for one in operations if not one.is_joined)
     return Schedule(
         time_s=kernel_s + calls * host.graph_kernel_s, kernel_s=kernel_s, host_s=host.graph_kernel_s
     )
