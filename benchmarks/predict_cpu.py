@@ -195,7 +195,7 @@ def list_baselines(count: CountResult, calibration: Calibration) -> dict[str, fl
 
 def add_rate(rows: Sequence[Row]) -> list[Row]:
     """With the baseline of one rate of FLOP/s, which is fitted to the measured steps."""
-    rate = median(row.flops / row.measured_s for row in rows)
+    rate = median([row.flops / row.measured_s for row in rows] or [1.0])
     return [
         replace(row, baselines_s={**row.baselines_s, "FLOPs": row.flops / rate}) for row in rows
     ]

@@ -146,7 +146,12 @@ def measure_case(case: Case, backend: str) -> dict[str, Any]:
                 device.synchronize()
                 samples.append(perf_counter() - start_s)
             memory = device.peak_memory()
-            kernels = measure_kernel_time(stepper.step, device.synchronize, steps=2)
+            has_kernels = backend == "cuda"
+            kernels = (
+                measure_kernel_time(stepper.step, device.synchronize, steps=2)
+                if has_kernels
+                else None
+            )
     finally:
         del stepper
         gc.collect()
