@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +61,16 @@ def tidies(path: Path, send: Send) -> None:
         time.sleep(60)
     finally:
         path.unlink()
+
+
+class Thing:
+    """Something that can be watched."""
+
+
+def end_in_callback(_task: None, _send: Send) -> None:
+    """Asked to end in a callback, as those of imports: Python throws away what it raises."""
+    thing = Thing()
+    watched = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    del thing
+    time.sleep(60)
+    del watched

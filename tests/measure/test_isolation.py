@@ -184,6 +184,16 @@ def is_gone(pid: int) -> bool:
         return True
 
 
+def test_an_end_that_python_throws_away_comes_again(capfd: pytest.CaptureFixture[str]) -> None:
+    start_s = time.monotonic()
+
+    failure = run_isolated(isolated_work.end_in_callback, None).failure
+
+    assert failure is not None and failure.reason == "SystemExit: 143"
+    assert time.monotonic() - start_s < 50  # long before the work would have ended
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_a_process_that_nobody_wants_any_more_tidies_up(tmp_path: Path) -> None:
     def stop(message: Any) -> None:
         assert (tmp_path / "half").exists()

@@ -38,6 +38,7 @@ LOADED = "RIDGELINE_LOADED"  # names a file that says that the server has import
 LOOK_S = 0.01  # how often to look for it
 LONGEST_LOAD_S = 60.0  # then the first process waits, which cannot be interrupted
 TIDYING_S = 0.5  # for a process that is to end, in the middle of writing perhaps
+AGAIN_S = 0.01
 ENDING_S = 5.0  # for a process that has answered to end its own children
 LONGEST_REASON = 300
 OUT_OF_MEMORY = (
@@ -299,7 +300,19 @@ def _main(theirs: Any, work: Work[Any], task: Any) -> None:
 def _tidy_up(number: int, frame: object) -> None:
     """The one that asked wants no more: files that are half written go away on the way out."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.unraisablehook = _exit_again
     sys.exit(128 + number)
+
+
+def _exit_again(unraisable: Any) -> None:
+    """Python throws away what a callback raises, as those of imports: ask once more, soon."""
+    if isinstance(unraisable.exc_value, SystemExit):
+        signal.signal(signal.SIGTERM, _tidy_up)
+        again = threading.Timer(AGAIN_S, os.kill, (os.getpid(), signal.SIGTERM))
+        again.daemon = True
+        again.start()
+    else:
+        sys.__unraisablehook__(unraisable)
 
 
 def _end_with_parent() -> None:
