@@ -37,7 +37,6 @@ LIBRARIES = (  # those that can change a result; in the order of pyproject.toml
 # TORCHINDUCTOR_COMPILE_THREADS (under Nsight Compute) and the offline switches of Hugging Face.
 SPEED_PREFIXES = ("OMP_", "MKL_", "MALLOC_", "KMP_", "TORCH_", "CUDA_", "PYTORCH_")
 SPEED_NAMES = ("LD_PRELOAD", "NVIDIA_TF32_OVERRIDE")
-# Recorded beside the variables: a power limit that is not the default, a Jetson's power mode.
 SECRETS = ("TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "KEY")  # never stored, whatever the prefix
 
 RunCommand = Callable[[Sequence[str]], str | None]  # its output; None if it is absent or fails

@@ -276,6 +276,6 @@ def test_the_frugal_the_fast_and_the_front_are_named() -> None:
     assert study.energy_sentences == [
         "net on toy: fewest joules: batch 8, fp32 training, power_limit_w=300 (37.5 mJ in 3.75 ms a"
         " sample); least time: batch 8, fp32 training, power_limit_w=400 (62.5 mJ in 2.50 ms a"
-        " sample); no step takes less of both than 2 of 3: batch 8, fp32 training,"
+        " sample). No other step has both less time and fewer joules than: batch 8, fp32 training,"
         " power_limit_w=400; batch 8, fp32 training, power_limit_w=300"
     ]

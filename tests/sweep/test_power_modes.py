@@ -158,3 +158,13 @@ def test_the_mode_is_recorded_with_each_run() -> None:
 
     assert made.environment == {"nvpmodel": "2:MODE_30W"}
     assert parse_nvpmodel("NVPM ERROR: failed to read PARAM_GPU") is None
+
+
+def test_a_mode_that_cannot_be_put_back_is_an_error(board: Path) -> None:
+    with (
+        pytest.raises(RidgelineError, match="nvpmodel could not be put back to 0") as raised,
+        hold_power_mode(JetsonMode(), 3.0),
+    ):
+        (board.parent / "nvpmodel").write_text("#!/bin/sh\nexit 1\n")
+
+    assert raised.value.hint == "set it by hand: nvidia-smi -pl WATTS, or nvpmodel -m MODE"

@@ -307,8 +307,8 @@ def _describe_front(steps: pd.DataFrame, names: Mapping[str, str]) -> str:
     ]
     front = [names[row["run_id"]] for row in rows if row["is_on_front"]]
     return (
-        f"{frugal['model']} on {frugal['env']}: {'; '.join(texts)}; no step takes less of both"
-        f" than {len(front)} of {len(rows)}: {'; '.join(front)}"
+        f"{frugal['model']} on {frugal['env']}: {'; '.join(texts)}."
+        f" No other step has both less time and fewer joules than: {'; '.join(front)}"
     )
 
 

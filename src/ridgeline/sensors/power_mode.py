@@ -117,18 +117,27 @@ def hold_power_mode(mode: PowerMode, value: float) -> Iterator[None]:
     """Set the mode; put back what was there before at the end, also after a kill."""
     before = mode.read()
     command = [sys.executable, "-m", __name__, str(before), *mode.arguments]
-    guard = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    guard = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    )
     try:
         mode.write(value)
         yield
     finally:
         assert guard.stdin is not None
         guard.stdin.close()
-        if guard.wait(BACK_S) != 0:
+        if not _has_succeeded(guard):
             raise RidgelineError(
                 f"{mode.arguments[0]} could not be put back to {before:g}",
                 hint="set it by hand: nvidia-smi -pl WATTS, or nvpmodel -m MODE",
             )
+
+
+def _has_succeeded(process: subprocess.Popen[bytes]) -> bool:
+    try:
+        return process.wait(BACK_S) == 0
+    except subprocess.TimeoutExpired:
+        return False
 
 
 def find_power_mode(key: str, uuid: str = "") -> PowerMode:
