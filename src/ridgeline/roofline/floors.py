@@ -55,11 +55,11 @@ SCOPES = ("step", "phase", "layer")
 MODELLED = ("modelled_j", "energy_floor_j", "cap_s")
 ENERGY_COLUMNS = (
     "run_id", "env", "device", "model", "label", "mode", "precision", "batch_size", "input_size",
-    "seq_len", "grain", "name", "layer", "phase", "provenance",
-    "flops", "dram_bytes", "ai", "time_s", "floor_s", "cap_s", "energy_j", "energy_provenance", "modelled_j", "energy_floor_j", "energy_efficiency",
-    "flops_j", "bytes_j", "constant_j", "flops_share", "bytes_share", "constant_share", "power_w",
-    "flops_per_j", "energy_j_per_sample", "time_s_per_sample", "is_on_front",
-    "finding",
+    "seq_len", "grain", "name", "layer", "phase", "provenance", "flops", "dram_bytes", "ai",
+    "time_s", "floor_s", "cap_s", "energy_j", "energy_provenance", "modelled_j", "energy_floor_j",
+    "energy_efficiency", "flops_j", "bytes_j", "constant_j", "flops_share", "bytes_share",
+    "constant_share", "power_w", "flops_per_j", "energy_j_per_sample", "time_s_per_sample",
+    "is_on_front", "finding",
 )  # fmt: skip
 """Of a table of energies. Shares are of `energy_j`: what is left to 1 is not explained."""
 SAMPLE = ("input_size", "seq_len")
