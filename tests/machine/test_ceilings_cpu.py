@@ -178,21 +178,6 @@ def test_caches_are_read_from_sys() -> None:
     assert read_caches(machine(), 0) == []
 
 
-def test_a_mac_shares_the_smaller_caches_of_its_two_kinds_of_core() -> None:
-    levels = {0: ("performancelevel", 8, 128 * KIB, 16 * MIB, 4), 1: ("e", 4, 64 * KIB, 4 * MIB, 4)}
-    lines = ["hw.nperflevels: 2"]
-    for level, (name, cores, l1, l2, users) in levels.items():
-        prefix = f"hw.perflevel{level}"
-        lines += [f"{prefix}.name: {name}", f"{prefix}.physicalcpu: {cores}",
-                  f"{prefix}.l1dcachesize: {l1}", f"{prefix}.l2cachesize: {l2}",
-                  f"{prefix}.cpusperl2: {users}"]  # fmt: skip
-    io = machine(commands={"sysctl hw": "\n".join(lines)}, system="Darwin")
-
-    shares = share_caches(read_caches(io, 0), range(12))
-
-    assert shares == {"l1": 64 * KIB, "l2": MIB}
-
-
 def test_caches_are_tried_where_nearer_ones_cannot_help() -> None:
     assert list_working_sets({"l1": 32 * KIB, "l2": MIB, "l3": 2 * MIB}, 16 * MIB) == {
         "l1": [4 * KIB, 8 * KIB, 16 * KIB, 24 * KIB],

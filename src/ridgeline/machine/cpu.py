@@ -78,8 +78,11 @@ def has_arithmetic(precision: str, cpuinfo: str) -> bool:
 
 def read_caches(io: SystemIO, cpu: int) -> list[CacheOfCpu]:
     """The caches of a logical CPU, nearest first; half described ones are left out."""
-    if io.system == "Darwin":
-        return _read_mac_caches_of_cpu(io)
+    if io.system == "Darwin":  # which pins no thread and names no CPU
+        described = _read_mac_caches(parse_pairs(io.run(("sysctl", "hw")) or ""))
+        return [CacheOfCpu(level=c.level, kind=c.kind, size_bytes=c.size_bytes,
+                           cpus=frozenset(range(c.shared_by_cores)))
+                for c in described]  # fmt: skip
     caches = []
     for folder in io.find(f"{CPUS}/cpu{cpu}/cache/index*"):
         level, size, kind = (io.line(f"{folder}/{name}") for name in ("level", "size", "type"))
@@ -159,10 +162,6 @@ def _read_linux_caches(io: SystemIO, cores: Mapping[int, str]) -> tuple[Cache, .
 
 # ---------------------------------------------------------------- macOS on Apple chips
 
-MAC_EXTENSIONS = {  # the last part of hw.optional.arm.FEAT_…
-    "AdvSIMD": "neon", "FP16": "neon-fp16", "DotProd": "neon-dot", "FHM": "neon-fhm",
-    "BF16": "bf16", "I8MM": "i8mm", "SME": "sme", "SME2": "sme2",
-}  # fmt: skip
 MAC_CACHES = ((1, "data", "l1d"), (1, "instruction", "l1i"), (2, "unified", "l2"))
 
 
@@ -177,11 +176,6 @@ def _describe_mac(io: SystemIO, model: str) -> Cpu:
         logical_cores=logical,
         usable_cores=physical,
         usable_threads=logical,
-        extensions=tuple(
-            name
-            for feature, name in MAC_EXTENSIONS.items()
-            if "1" in (settings.get(f"hw.optional.{place}{feature}") for place in ("arm.FEAT_", ""))
-        ),
         caches=_read_mac_caches(settings),
     )
 
@@ -192,28 +186,14 @@ def _number(settings: Mapping[str, str], name: str) -> int | None:
 
 
 def _read_mac_caches(settings: Mapping[str, str]) -> tuple[Cache, ...]:
-    """Those of each kind of core."""
+    """Those of the faster kind of core."""
+    prefix = "hw.perflevel0."
+    cores = _number(settings, f"{prefix}physicalcpu") or 1
     caches = []
-    for kind_of_core in range(_number(settings, "hw.nperflevels") or 0):
-        prefix = f"hw.perflevel{kind_of_core}."
-        cores = _number(settings, f"{prefix}physicalcpu") or 1
-        for level, kind, name in MAC_CACHES:
-            size_bytes = _number(settings, f"{prefix}{name}cachesize")
-            users = _number(settings, f"{prefix}cpusper{name}") or 1
-            if size_bytes:
-                caches.append(
-                    Cache(level=level, kind=kind, size_bytes=size_bytes, shared_by_cores=users,
-                          instances=-(-cores // users))
-                )  # fmt: skip
-    return tuple(sorted(caches, key=lambda cache: (cache.level, cache.kind)))
-
-
-def _read_mac_caches_of_cpu(io: SystemIO) -> list[CacheOfCpu]:
-    """macOS pins no thread and names no CPU: of cores of two kinds, the smaller caches hold."""
-    caches = _read_mac_caches(parse_pairs(io.run(("sysctl", "hw")) or ""))
-    smallest = {(c.level, c.kind): c for c in sorted(caches, key=lambda c: -c.size_bytes)}
-    return [
-        CacheOfCpu(level=c.level, kind=c.kind, size_bytes=c.size_bytes,
-                   cpus=frozenset(range(c.shared_by_cores)))
-        for _, c in sorted(smallest.items())
-    ]  # fmt: skip
+    for level, kind, name in MAC_CACHES:
+        size_bytes = _number(settings, f"{prefix}{name}cachesize")
+        users = _number(settings, f"{prefix}cpusper{name}") or 1
+        if size_bytes:
+            caches.append(Cache(level=level, kind=kind, size_bytes=size_bytes,
+                                shared_by_cores=users, instances=-(-cores // users)))  # fmt: skip
+    return tuple(caches)
