@@ -108,7 +108,7 @@ def test_a_gpu_that_was_hidden_on_purpose_is_not_broken() -> None:
     facts = gpu_machine(torch={**WORKING, "devices": []}, environ={"CUDA_VISIBLE_DEVICES": ""},
                         commands=cuda_answer())  # fmt: skip
     assert state("torch and the GPU", facts) == "note"
-    assert state("visible to CUDA", facts) == "note"
+    assert find("GPU", facts).result.endswith("(hidden from CUDA, as CUDA_VISIBLE_DEVICES is '')")
 
 
 # ---------------------------------------------------------------- GPU and counters

@@ -41,13 +41,6 @@ from ridgeline.units import format_bytes
 
 DEVICE = "cpu"
 NO_INSTRUCTION = "this processor, or its compiler, has no instructions for it"
-INSTRUCTIONS = {  # that a kernel needs
-    "vector_fp16": "AVX512-FP16 or Arm's half-precision vectors",
-    "vector_bf16": "AVX512-BF16 or Arm's BF16",
-    "vector_int8": "AVX512-VNNI, AVX-VNNI or Arm's DotProd",
-    "tiles_bf16": "AMX",
-    "tiles_int8": "AMX",
-}
 TORCH_NAMES = {"fp32": "float32", "fp64": "float64", "bf16": "bfloat16"}
 UNDESCRIBED_BYTES = 2**28  # the largest working set where no cache is described
 LAUNCHES, DISPATCHES = 100, 500  # samples, and calls in one of them
@@ -200,7 +193,7 @@ class CpuCeilings:
         for name, (path, precision, accumulator) in COMPUTE_KERNELS.items():
             if name not in self.kernels.names:
                 what = f"{precision} {'tiles' if path == 'matrix' else 'vectors'}"
-                self._miss(what, f"{NO_INSTRUCTION}: {INSTRUCTIONS[name]}")
+                self._miss(what, NO_INSTRUCTION)
                 continue
             what = "tile products" if path == "matrix" else "multiply-add chains"
             for threads in self.thread_counts:

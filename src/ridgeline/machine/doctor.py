@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -239,7 +239,7 @@ ALLOW_COUNTERS = (
 def check_gpu(facts: Facts) -> Check:
     gpus = facts.description.gpus
     if gpus:
-        return ok("; ".join(map(_name_with_slices, gpus)))
+        return ok("; ".join(_name_gpu(gpu, facts.io.environ) for gpu in gpus))
     if facts.io.which("nvidia-smi"):
         if facts.io.version("nvidia-ml-py") is None:
             result = "the CUDA driver shows no device, and nvidia-ml-py is not installed"
@@ -252,24 +252,15 @@ def check_gpu(facts: Facts) -> Check:
     return missing("none: everything runs on the CPU")
 
 
-def _name_with_slices(gpu: Gpu) -> str:
-    slices = ", ".join(mig.profile for mig in gpu.mig_instances)
-    return f"{gpu.name}, divided into {slices}" if slices else gpu.name
-
-
-def check_visible(facts: Facts) -> Check:
-    indices = {gpu: _list_indices(gpu) for gpu in facts.nvidia_gpus}
-    result = "; ".join(f"{gpu.name}: {text or 'hidden'}" for gpu, text in indices.items())
-    if all(indices.values()):
-        return ok(result)
-    shown = facts.io.environ.get("CUDA_VISIBLE_DEVICES")
-    notes = "; ".join(facts.description.notes)
-    return note(result, notes if shown is None else f"CUDA_VISIBLE_DEVICES is {shown!r}")
-
-
-def _list_indices(gpu: Gpu) -> str:
+def _name_gpu(gpu: Gpu, environ: Mapping[str, str]) -> str:
+    """With the index that CUDA gives to it, or to its slices."""
     own = [gpu.index, *(mig.index for mig in gpu.mig_instances)]
-    return ", ".join(f"cuda:{index}" for index in own if index is not None)
+    indices = ", ".join(f"cuda:{index}" for index in own if index is not None)
+    if gpu.kind == "mps" or indices:
+        return f"{gpu.name} ({indices or 'mps'})"
+    shown = environ.get("CUDA_VISIBLE_DEVICES")
+    why = "" if shown is None else f", as CUDA_VISIBLE_DEVICES is {shown!r}"
+    return f"{gpu.name} (hidden from CUDA{why})"
 
 
 def check_nvml(facts: Facts) -> Check:
@@ -413,7 +404,6 @@ CHECKS: tuple[tuple[str, str, Callable[[Facts], Check | None]], ...] = (
     ("software", "Slurm", check_slurm),
     ("software", "disk for results", check_results_disk),
     ("gpu", "GPU", check_gpu),
-    ("gpu", "visible to CUDA", check_visible),
     ("gpu", "NVML", check_nvml),
     ("counters", "CUPTI", check_cupti),
     ("counters", "Nsight Compute", check_ncu),
@@ -426,8 +416,7 @@ CHECKS: tuple[tuple[str, str, Callable[[Facts], Check | None]], ...] = (
     ("noise", "other programs on the GPU", check_gpu_programs),
 )  # group, name, check; which answers None where its question does not arise
 OF_NVIDIA_GPUS = (
-    check_visible, check_nvml, check_cupti, check_gpu_counters, check_gpu_power,
-    check_gpu_programs,
+    check_nvml, check_cupti, check_gpu_counters, check_gpu_power, check_gpu_programs,
 )  # fmt: skip
 
 
