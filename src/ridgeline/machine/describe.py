@@ -87,10 +87,7 @@ def describe(io: SystemIO | None = None) -> Description:
     io = io or SystemIO()
     limits = find_limits(io)
     total_bytes, available_bytes = io.memory_bytes()
-    if io.system == "Darwin":
-        gpus = Gpus(gpus=_list_apple_gpus(_run_json(io, MAC_QUERY), ram_bytes=total_bytes))
-    else:
-        gpus = describe_nvidia_gpus(io)
+    gpus = describe_gpus(io, ram_bytes=total_bytes)
     libraries = {name: io.version(name) for name in (*LIBRARIES, "nvidia-ml-py")}
     return Description(
         os=os_name(io.read("/etc/os-release"), system=io.system),
@@ -134,8 +131,10 @@ def _run_json(io: SystemIO, command: Sequence[str]) -> dict[str, Any]:
         return {}
 
 
-def describe_nvidia_gpus(io: SystemIO) -> Gpus:
+def describe_gpus(io: SystemIO, *, ram_bytes: int | None = None) -> Gpus:
     """Devices and their slices by NVML, numbered as CUDA numbers them; without NVML, CUDA's own."""
+    if io.system == "Darwin":
+        return Gpus(gpus=_list_apple_gpus(_run_json(io, MAC_QUERY), ram_bytes=ram_bytes))
     nvml, cuda = io.nvml(), _run_json(io, LIST_CUDA_DEVICES)
     gpus, devices = read_gpus(nvml) if nvml else [], cuda.get("devices", [])
     notes = []
@@ -174,12 +173,12 @@ def _number_by_cuda(gpus: Iterable[Gpu], devices: Sequence[Mapping[str, Any]]) -
         slices = (replace(m, **select(m.uuid, "memory_bytes")) for m in gpu.mig_instances)
         return replace(gpu, **select(gpu.uuid), mig_instances=tuple(slices))
 
-    return tuple(sorted(map(number, gpus), key=lambda g: (_first_index(g), g.system_index or 0)))
+    def order(gpu: Gpu) -> tuple[int, int]:
+        indices = (gpu.index, *(mig.index for mig in gpu.mig_instances))
+        first = min((index for index in indices if index is not None), default=sys.maxsize)
+        return first, gpu.system_index or 0
 
-
-def _first_index(gpu: Gpu) -> int:
-    indices = (gpu.index, *(mig.index for mig in gpu.mig_instances))
-    return min((index for index in indices if index is not None), default=sys.maxsize)
+    return tuple(sorted(map(number, gpus), key=order))
 
 
 def _list_apple_gpus(profile: Mapping[str, Any], *, ram_bytes: int | None) -> tuple[Gpu, ...]:

@@ -10,7 +10,6 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -72,14 +71,7 @@ def temperature_c(root: Path = SYS) -> float | None:
 
 
 PACKAGE_ZONES = re.compile(r"(intel|amd)-rapl:\d+")  # intel-rapl:0:1 is a part of intel-rapl:0
-
-
-def _is_package(zone: Path) -> bool:
-    """Whether a zone is a processor; `psys`, the whole platform, has the processors in it."""
-    is_whole = PACKAGE_ZONES.fullmatch(zone.name) is not None
-    return is_whole and text_of(zone / "name").strip() != "psys"
-
-
+PLATFORM = "psys"  # the name of a zone that has the processors in it
 NO_RAPL = (
     "no RAPL energy counters under /sys/class/powercap: virtual machines and "
     "processors other than Intel's and AMD's have none"
@@ -94,8 +86,10 @@ class RaplMeter:
     """Joules of all packages since it was made. `reason` says why there is none to read."""
 
     def __init__(self, root: Path = SYS) -> None:
-        zones = sorted((root / "class" / "powercap").glob("*-rapl:*"))
-        self._zones = [zone for zone in zones if _is_package(zone)]
+        self._zones = [
+            zone for zone in sorted((root / "class" / "powercap").glob("*-rapl:*"))
+            if PACKAGE_ZONES.fullmatch(zone.name) and text_of(zone / "name").strip() != PLATFORM
+        ]  # fmt: skip
         self._last: dict[Path, float] = {}
         self._total_j = 0.0
         self.reason = None if self._zones else NO_RAPL
@@ -185,11 +179,10 @@ def add_rail(meters: Meters, part: str, powered: dict[str, tuple[Path, Path]]) -
         reason = f"no rail of the {part} among {', '.join(powered)}"
         return replace(meters, reasons=(*meters.reasons, reason))
     scope = "the whole module" if rail == WHOLE_MODULE else f"all that the rail {rail} feeds"
-    read = partial(_power_w, *powered[rail])
-    meter = Meter(name=f"INA3221 rail {rail}", scope=scope, kind=POWER, read=read)
+
+    def power_w() -> float | None:
+        volts, amperes = map(thousandths, powered[rail])
+        return None if volts is None or amperes is None else volts * amperes
+
+    meter = Meter(name=f"INA3221 rail {rail}", scope=scope, kind=POWER, read=power_w)
     return replace(meters, available=(meter,))
-
-
-def _power_w(voltage: Path, current: Path) -> float | None:
-    volts, amperes = thousandths(voltage), thousandths(current)
-    return None if volts is None or amperes is None else volts * amperes
