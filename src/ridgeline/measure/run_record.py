@@ -149,12 +149,10 @@ def _energy_row(calls: tuple[EnergyResult, ...]) -> dict[str, Any]:
     if not calls:
         return dict.fromkeys(ENERGY_COLUMNS)
     intervals: list[Any] = [one.interval_j_per_step for one in calls]
-    known = None not in intervals
+    ends = [sum(one[end] for one in intervals if one is not None) for end in (0, 1)]
     return {
         "energy_per_layer_j": sum(one.energy_j_per_step or 0.0 for one in calls),
-        "energy_interval_j": None
-        if None in intervals
-        else [*map(sum, zip(*intervals, strict=True))],
+        "energy_interval_j": ends if None not in intervals else None,
         "energy_attribution": "repeated alone",
         "is_energy_narrow": all(is_certain(one) for one in calls),
         "power_mean_w": calls[0].power_mean_w,
