@@ -7,10 +7,7 @@
 
 They hold tensors and plain values only and are read with `weights_only=True`, so opening one
 cannot run anything. torch does not look at the checksums in its files; here they are checked.
-
-History of the format (raise VERSION when an older reader would misread a checkpoint):
-    1  format, version, model, optimizer, scheduler, scaler, epoch, best_accuracy, history,
-       random, settings, made_on
+Raise VERSION when an older reader would misread a checkpoint.
 """
 
 from __future__ import annotations
