@@ -67,10 +67,11 @@ def run(out: Path, seconds: float) -> None:
 
     gpu = describe().find_gpu("cuda:0")
     meters = find_meters("cuda", uuid=gpu.uuid if gpu else None)
-    start_s, rows, counters = perf_counter(), read_rows(out), {}
-    for precision in PRECISIONS:
-        counters[precision] = CallCounter(0, precision)
-        for model in NETWORKS:
+    torch.zeros(1, device="cuda")  # counters want a context
+    start_s, rows = perf_counter(), read_rows(out)
+    counters = {precision: CallCounter(0, precision) for precision in PRECISIONS}
+    for model in NETWORKS:
+        for precision in PRECISIONS:
             name = f"{model}, {precision}"
             if name in rows or perf_counter() - start_s > seconds:
                 continue
@@ -132,7 +133,7 @@ def model_joules(row: Mapping[str, Any], model: EnergyModel) -> float:
     """Joules of a step by the coefficients: its time, its kernels, its FLOPs and bytes."""
     counted: Mapping[str, float] = row["counted"]
     busy_w = model.working_power_w - model.constant_power_w.value
-    kernel_s = min(row["time_s"], counted.get("time_s", row["time_s"]))
+    kernel_s = min(row["time_s"], counted["counter_time_s"])
     joules = model.constant_power_w.value * row["time_s"] + busy_w * kernel_s
     for name, flops in counted.items():
         if name.startswith("flops_") and name.endswith(("_matrix", "_vector")):
