@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
-from ridgeline.predict.curves import Curve, Features, Limits, fit_curve
+from ridgeline.predict.curves import Features, Limits, fit_curve
 
 LIMITS = Limits(
     flops_per_s=100e12, dram_bytes_per_s=1e12, cache_bytes_per_s=4e12, cache_bytes=32 << 20,
@@ -36,16 +34,6 @@ def test_a_curve_finds_the_bandwidth_that_the_times_show() -> None:
         3e-6 + 8 * between / 0.7e12, rel=0.03
     )
     assert np.abs(curve.leave_one_out()).mean() < 0.05
-
-
-def test_a_stored_curve_gives_the_same_estimates() -> None:
-    points = [product(64, 256, k) for k in (64, 256, 1024)]
-    curve = fit_curve(points, [4e-6, 5e-6, 9e-6], LIMITS)
-
-    again = Curve.from_plain(json.loads(json.dumps(curve.to_plain())))
-
-    assert again == curve
-    assert again.estimate(product(64, 256, 512)) == curve.estimate(product(64, 256, 512))
 
 
 def test_without_points_a_curve_has_the_limits_of_the_device() -> None:

@@ -11,13 +11,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import log
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.predict.curves import Curve, Limits, fit_curve
-from ridgeline.predict.intervals import SeenError
+from ridgeline.predict.curves import Curve, Fit, Limits, fit_curve
+from ridgeline.predict.intervals import LEAST_ERROR
 from ridgeline.predict.operators import OperatorPoint, features_of, plain_features
 from ridgeline.roofline.roofs import Roofs
 from ridgeline.serialize import (
@@ -97,12 +98,9 @@ class PastPrediction:
     is_inside: bool = False
 
     @property
-    def seen(self) -> SeenError:
-        return SeenError(
-            predicted_s=self.predicted_s,
-            measured_s=self.measured_s,
-            expected_error=self.expected_error,
-        )
+    def score(self) -> float:
+        """The error in units of the expected one."""
+        return abs(log(self.measured_s / self.predicted_s)) / max(self.expected_error, LEAST_ERROR)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +141,7 @@ class Calibration:
     peaks: tuple[Peak, ...] = ()
     host: HostCosts = field(default_factory=HostCosts)
     points: tuple[CalibrationPoint, ...] = ()
-    curves: Mapping[str, Any] = field(default_factory=dict)  # fits by "group|precision"
+    curves: Mapping[str, Fit] = field(default_factory=dict)  # by "group|precision"
     operator_errors: tuple[float, ...] = ()  # log(measured/estimated), each without its own point
     steps: tuple[PastPrediction, ...] = ()  # of a few networks, at the calibration
     warm_share: float = 0.5  # of a call's gain from warm caches that a step sees
@@ -190,11 +188,11 @@ class Calibration:
 
     def fit_curves(self) -> Calibration:
         """With a fit for each group; the errors that show without a point are kept."""
-        curves: dict[str, Any] = {}
+        curves: dict[str, Fit] = {}
         errors: list[float] = []
         for name, points in self.groups.items():
-            curve = self._fit(points)
-            curves[name] = {k: v for k, v in curve.to_plain().items() if k != "points"}
+            curve = self._make_curve(points)
+            curves[name] = curve.fit
             errors += (-curve.leave_one_out()).tolist() if len(points) >= FEW else []
         return replace(self, curves=curves, operator_errors=tuple(errors))
 
@@ -204,42 +202,28 @@ class Calibration:
         if name not in self._made_curves:
             alike = [one for one in self.points if one.point.kind == kind]
             alike = alike or [one for one in self.points if one.point.kind == "pointwise"]
-            step = max(1, len(alike) // MOST_ALIKE)
-            self._made_curves[name] = fit_curve(
-                [plain_features(one.point) for one in alike[::step]],
-                [self.time_s(one) for one in alike[::step]],
-                self.limits(precision),
-            )
-        curve = self._made_curves[name]
-        assert curve is not None
-        return curve
-
-    def _fit(self, points: Sequence[CalibrationPoint]) -> Curve:
-        features = [features_of(one.point) for one in points]
-        limits = self.limits(points[0].point.precision)
-        return fit_curve(features, [self.time_s(one) for one in points], limits)
-
-    @cached_property
-    def _made_curves(self) -> dict[str, Curve | None]:
-        return {}
-
-    def curve(self, name: str) -> Curve | None:
-        """The curve of a group; None where nothing of it was measured."""
-        if name not in self._made_curves:
-            self._made_curves[name] = self._make_curve(name)
+            chosen = alike[:: max(1, len(alike) // MOST_ALIKE)]
+            features = [plain_features(one.point) for one in chosen]
+            times_s = [self.time_s(one) for one in chosen]
+            self._made_curves[name] = fit_curve(features, times_s, self.limits(precision))
         return self._made_curves[name]
 
-    def _make_curve(self, name: str) -> Curve | None:
-        points = self.groups.get(name, ())
-        if not points:
-            return None
-        if name not in self.curves:
-            return self._fit(points)
-        rows = []
-        for one in points:
-            f = features_of(one.point)
-            rows.append([f.flops, f.moved_bytes, f.dims, f.product, self.time_s(one)])
-        return Curve.from_plain({**self.curves[name], "points": rows})
+    @cached_property
+    def _made_curves(self) -> dict[str, Curve]:
+        return {}
+
+    def curve(self, name: str) -> Curve:
+        """The curve of a group of which something was measured."""
+        if name not in self._made_curves:
+            self._made_curves[name] = self._make_curve(self.groups[name], self.curves.get(name))
+        return self._made_curves[name]
+
+    def _make_curve(self, points: Sequence[CalibrationPoint], fit: Fit | None = None) -> Curve:
+        features = tuple(features_of(one.point) for one in points)
+        times_s = tuple(self.time_s(one) for one in points)
+        if fit is not None:
+            return Curve(features, times_s, fit)
+        return fit_curve(features, times_s, self.limits(points[0].point.precision))
 
     def with_points(self, points: Iterable[CalibrationPoint]) -> Calibration:
         """With more points; a newer one replaces that of the same key."""

@@ -12,10 +12,10 @@ over the logarithms of the sizes (kriging): near measured points it is theirs, f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,9 +77,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
+    """The time of one call and where it comes from."""
+
     time_s: float
-    provenance: str  # "interpolated", or "extrapolated": beyond two octaves of every point
+    provenance: str  # "interpolated", or "extrapolated": beyond two octaves of every point; others
     spread: float  # expected |log error|
+    is_known: bool = True  # something of its operator was measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,15 +268,22 @@ def _descend(function: Callable[[Array], float], start: Array, rounds: int = 6) 
 # ---------------------------------------------------------------- the curve
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """What was fitted to the points of a class."""
+
+    limits: Limits
+    parameters: tuple[float, ...]  # logarithms, in the order of PRIORS
+    scales: Scales | None = None  # of the residual; None without a measured point
+
+
 @dataclass(frozen=True)
 class Curve:
-    """A fitted class: its measured points, its parameters and the scales of its residual."""
+    """A fitted class with its measured points."""
 
     features: tuple[Features, ...]
     times_s: tuple[float, ...]
-    limits: Limits
-    parameters: tuple[float, ...]  # logarithms, in the order of PRIORS
-    scales: Scales | None  # None without a measured point
+    fit: Fit
 
     def estimate(self, features: Features) -> Estimate:
         return self.estimate_many([features])[0]
@@ -282,32 +292,35 @@ class Curve:
         """All at once: one by one takes a hundred times longer."""
         if not features:
             return []
-        table = _tabulate(features)
-        times = _physics(np.array(self.parameters), table, self.limits)
-        if self.scales is None:
+        table, scales = _tabulate(features), self.fit.scales
+        times = self._physics_of(table)
+        if scales is None:
             return [_estimate(time_s, False, UNKNOWN_SPREAD) for time_s in times.tolist()]
-        across = self.scales.covariance(table.octaves, self._table.octaves)
+        across = scales.covariance(table.octaves, self._table.octaves)
         times = times * np.exp(across @ self._weights)
         explained = ((across @ self._inverse) * across).sum(1)
-        variance = self.scales.noise**2 + np.maximum(self.scales.size**2 - explained, 0)
+        variance = scales.noise**2 + np.maximum(scales.size**2 - explained, 0)
         spreads = self._spread_per_deviation * np.sqrt(variance)
         near = _distances(table.octaves, self._table.octaves).min(1) <= REACH_OCTAVES
         return list(map(_estimate, times.tolist(), near.tolist(), spreads.tolist()))
+
+    def _physics_of(self, table: _Table) -> Array:
+        return _physics(np.array(self.fit.parameters), table, self.fit.limits)
 
     def leave_one_out(self) -> Array:
         """log(estimate / measured) of each point by the others.
 
         The physics is fitted again without the point, its parameters taken as linear.
         """
-        if self.scales is None:
+        if self.fit.scales is None:
             return np.zeros(0)
-        parameters = np.array(self.parameters)
+        parameters, limits = np.array(self.fit.parameters), self.fit.limits
 
         def log_times(logs: Array) -> Array:
-            return np.log(_physics(logs, self._table, self.limits))
+            return np.log(_physics(logs, self._table, limits))
 
         slopes = _slopes(log_times, parameters)
-        values = self._residuals + slopes @ (parameters - _first_guess(self.limits))
+        values = self._residuals + slopes @ (parameters - _first_guess(limits))
         inverse = np.linalg.inv(self._covariance + (slopes * DEVIATIONS**2) @ slopes.T)
         return cast(Array, -(inverse @ values) / np.diag(inverse))
 
@@ -317,15 +330,14 @@ class Curve:
 
     @cached_property
     def _residuals(self) -> Array:
-        physics = _physics(np.array(self.parameters), self._table, self.limits)
-        return cast(Array, np.log(np.array(self.times_s) / physics))
+        return cast(Array, np.log(np.array(self.times_s) / self._physics_of(self._table)))
 
     @cached_property
     def _covariance(self) -> Array:
-        assert self.scales is not None
+        assert self.fit.scales is not None
         places = self._table.octaves
-        noise = self.scales.noise**2 * np.eye(len(places))
-        return self.scales.covariance(places, places) + noise
+        noise = self.fit.scales.noise**2 * np.eye(len(places))
+        return self.fit.scales.covariance(places, places) + noise
 
     @cached_property
     def _inverse(self) -> Array:
@@ -343,43 +355,19 @@ class Curve:
         misses = np.abs(self.leave_one_out()).sum() + MEAN_OF_NORMAL * deviations.mean() * 3
         return float(misses / (deviations.mean() * (count + 3)))
 
-    def to_plain(self) -> dict[str, Any]:
-        """What JSON can hold; `from_plain` makes the same curve of it."""
-        return {
-            "limits": asdict(self.limits),
-            "parameters": list(self.parameters),
-            "scales": None if self.scales is None else asdict(self.scales),
-            "points": [
-                [f.flops, f.moved_bytes, list(f.dims), f.product and list(f.product), time_s]
-                for f, time_s in zip(self.features, self.times_s, strict=True)
-            ],
-        }
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Curve:
-        features = tuple(
-            Features(flops=flops, moved_bytes=moved_bytes, dims=tuple(dims),
-                     product=cast(Any, product and tuple(product)))
-            for flops, moved_bytes, dims, product, _ in plain["points"]
-        )  # fmt: skip
-        times_s = tuple(point[-1] for point in plain["points"])
-        scales = plain["scales"] and Scales(
-            **{**plain["scales"], "octaves": tuple(plain["scales"]["octaves"])}
-        )
-        limits = Limits(**plain["limits"])
-        return cls(features, times_s, limits, tuple(plain["parameters"]), scales)
-
 
 def fit_curve(features: Sequence[Features], times_s: Sequence[float], limits: Limits) -> Curve:
     """Fit one class; without points, the limits alone. Takes about 0.2 s for 200 points."""
     times = tuple(float(time_s) for time_s in times_s)
     if not times:
-        return Curve((), (), limits, tuple(_first_guess(limits).tolist()), None)
+        fit = Fit(limits=limits, parameters=tuple(_first_guess(limits).tolist()))
+        return Curve((), (), fit)
     table, log_times = _tabulate(features), np.log(times)
     logs = _fit_physics(table, log_times, limits)
     residuals = log_times - np.log(_physics(logs, table, limits))
     scales = _fit_scales(table.octaves, residuals)
-    return Curve(tuple(features), times, limits, tuple(logs.tolist()), scales)
+    fit = Fit(limits=limits, parameters=tuple(logs.tolist()), scales=scales)
+    return Curve(tuple(features), times, fit)
 
 
 def _estimate(time_s: float, near: bool, spread: float) -> Estimate:

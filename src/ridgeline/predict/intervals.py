@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, exp, log, sqrt
+from math import ceil, exp, sqrt
 
 CONFIDENCE = 0.8
 MOST_PAST = 30  # later predictions say more than earlier ones
@@ -17,20 +17,6 @@ TYPICAL_SCORE = 1.6  # 80 % of the errors of a normal distribution, in mean abso
 LEAST_ERROR = 0.02  # nothing is known better: clocks and neighbours move a step by that much
 CHANGED_VERSION = 1.25  # an interval grows by it for a driver or a library that changed
 USUAL_DRIFT = 0.03  # of a passport
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeenError:
-    """A step that was predicted and then measured."""
-
-    predicted_s: float
-    measured_s: float
-    expected_error: float  # expected |log error| at the time of the prediction
-
-    @property
-    def score(self) -> float:
-        """The error in units of the expected one."""
-        return abs(log(self.measured_s / self.predicted_s)) / max(self.expected_error, LEAST_ERROR)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,15 +46,15 @@ def expected_error(times_s: Sequence[float], spreads: Sequence[float]) -> float:
 def step_interval(
     time_s: float,
     error: float,
-    seen: Sequence[SeenError] = (),
+    scores: Sequence[float] = (),
     *,
     confidence: float = CONFIDENCE,
     widening: float = 1.0,
 ) -> tuple[float, float]:
-    """Around a predicted time with the expected |log error| `error`."""
-    quantile = conformal_quantile([one.score for one in seen[-MOST_PAST:]], confidence)
+    """Around a predicted time; `scores` are earlier errors in units of the expected `error`."""
+    quantile = conformal_quantile(scores[-MOST_PAST:], confidence)
     if quantile is None:  # too few to speak for themselves
-        quantile = max([TYPICAL_SCORE, *(one.score for one in seen)])
+        quantile = max([TYPICAL_SCORE, *scores])
     width = quantile * max(error, LEAST_ERROR) * widening
     return time_s * exp(-width), time_s * exp(width)
 

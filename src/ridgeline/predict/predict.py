@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.count.result import ancestors
 from ridgeline.predict.allocator import count_faults
 from ridgeline.predict.calibration import Calibration, HostCosts, curve_name
-from ridgeline.predict.curves import Curve
+from ridgeline.predict.curves import Curve, Estimate
 from ridgeline.predict.intervals import CONFIDENCE, MOST_PAST, expected_error, step_interval
 from ridgeline.predict.operators import (
     OPTIMIZER,
@@ -146,30 +146,20 @@ class Prediction:
 # ---------------------------------------------------------------- operators
 
 
-@dataclass(frozen=True, slots=True)
-class PointTime:
-    """The time of one point and where it comes from."""
-
-    time_s: float
-    provenance: str
-    spread: float
-    is_known: bool = True  # something of its operator was measured
-
-
-def estimate_uses(uses: Sequence[Use], calibration: Calibration) -> dict[str, PointTime]:
+def estimate_uses(uses: Sequence[Use], calibration: Calibration) -> dict[str, Estimate]:
     return estimate_points({u.point.key: u.point for u in uses}.values(), calibration)
 
 
 def estimate_points(
     points: Iterable[OperatorPoint], calibration: Calibration
-) -> dict[str, PointTime]:
+) -> dict[str, Estimate]:
     """Each point by its key: measured, by the curve of its group, or by what is nearest to it."""
-    times: dict[str, PointTime] = {}
+    times: dict[str, Estimate] = {}
     groups: dict[str, list[OperatorPoint]] = {}
     for point in points:
         time_s = calibration.times_s.get(point.key)
         if time_s is not None:
-            times[point.key] = PointTime(time_s, MEASURED, MEASURED_SPREAD)
+            times[point.key] = Estimate(time_s=time_s, provenance=MEASURED, spread=MEASURED_SPREAD)
         else:
             groups.setdefault(curve_name(point), []).append(point)
     for name, group in groups.items():
@@ -179,13 +169,13 @@ def estimate_points(
     return {p.key: _scale(times[p.key], calibration.scaling.ratio(p)) for p in points}
 
 
-def _scale(one: PointTime, ratio: float) -> PointTime:
+def _scale(one: Estimate, ratio: float) -> Estimate:
     return replace(one, time_s=one.time_s * ratio, provenance=SCALED, spread=SCALED_SPREAD)
 
 
 def _estimate_group(
     name: str, points: Sequence[OperatorPoint], calibration: Calibration
-) -> dict[str, PointTime]:
+) -> dict[str, Estimate]:
     curve, ratio, borrowed = _find_curve(name, points[0], calibration)
     try:
         features = [features_of(point) for point in points]
@@ -194,13 +184,17 @@ def _estimate_group(
         estimates = None
     if estimates is None:
         return _estimate_unknown(points, calibration)
-    return {
-        point.key: PointTime(
-            one.time_s * ratio, borrowed or one.provenance,
-            max(one.spread, BORROWED_SPREAD) if borrowed else one.spread,
-        )
-        for point, one in zip(points, estimates, strict=True)
-    }  # fmt: skip
+    if borrowed:
+        estimates = [
+            replace(
+                one,
+                time_s=one.time_s * ratio,
+                provenance=borrowed,
+                spread=max(one.spread, BORROWED_SPREAD),
+            )
+            for one in estimates
+        ]
+    return {point.key: one for point, one in zip(points, estimates, strict=True)}
 
 
 def _find_curve(
@@ -227,14 +221,14 @@ def _find_curve(
 
 def _estimate_unknown(
     points: Sequence[OperatorPoint], calibration: Calibration
-) -> dict[str, PointTime]:
+) -> dict[str, Estimate]:
     """By all operators of the same kind, by their bytes and FLOPs; else by the limits alone."""
     is_measured = bool(calibration.points)
     curve = calibration.curve_of_kind(points[0].kind, points[0].precision)
     features = [plain_features(p) if is_measured else features_of(p) for p in points]
     source, least = (EXTRAPOLATED, UNKNOWN_SPREAD) if is_measured else (SCALED, SCALED_SPREAD)
     return {
-        point.key: PointTime(one.time_s, source, max(one.spread, least), is_known=False)
+        point.key: replace(one, provenance=source, spread=max(one.spread, least), is_known=False)
         for point, one in zip(points, curve.estimate_many(features), strict=True)
     }
 
@@ -268,7 +262,7 @@ def predict_step(
     error = expect_error(operators, schedule, fault_s, host_spread)
     if compile_mode is not None:  # fusion is by a rule
         error = max(error, BORROWED_SPREAD)
-    seen = [one.seen for one in (*calibration.steps, *calibration.past)]
+    scores = [one.score for one in (*calibration.steps, *calibration.past)]
     memory_bytes = count.memory.peak_bytes
     power_w, energy_j = find_energy(uses, energy, schedule.time_s, schedule.kernel_s)
     limit_bytes = calibration.memory_bytes
@@ -280,7 +274,7 @@ def predict_step(
         optimizer=count.optimizer if count.mode == "train" else None,
         machine=calibration.machine,
         time_s=schedule.time_s,
-        interval_s=step_interval(schedule.time_s, error, seen, widening=widening),
+        interval_s=step_interval(schedule.time_s, error, scores, widening=widening),
         expected_error=error,
         kernel_time_s=schedule.kernel_s,
         host_time_s=schedule.host_s,
@@ -301,7 +295,7 @@ def predict_step(
 def schedule_uses(
     uses: Sequence[Use],
     calibration: Calibration,
-    estimates: Mapping[str, PointTime] | None = None,
+    estimates: Mapping[str, Estimate] | None = None,
     compile_mode: str | None = None,
 ) -> Schedule:
     """When the calls of a step run on a device."""
@@ -325,7 +319,7 @@ def schedule_uses(
 
 
 def operator_times(
-    uses: Sequence[Use], estimates: Mapping[str, PointTime]
+    uses: Sequence[Use], estimates: Mapping[str, Estimate]
 ) -> Iterator[OperatorTime]:
     """One row for each call of a phase and module; equal calls are one row."""
     rows: dict[tuple[str, str, str], list[float]] = {}
@@ -387,7 +381,7 @@ def _write_notes(
 
 def _find_bound(
     uses: Sequence[Use],
-    estimates: Mapping[str, PointTime],
+    estimates: Mapping[str, Estimate],
     schedule: Schedule,
     calibration: Calibration,
 ) -> str:
