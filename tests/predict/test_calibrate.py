@@ -108,10 +108,7 @@ def test_points_are_measured_until_the_time_is_spent() -> None:
     assert list(measured.refused) == [replace(product(16), op="aten::nonsense").key]
 
 
-def test_corpus_points_of_inference_have_no_gradients() -> None:
-    plan = Plan(device="cpu", modes=("infer",), groups=("conv",))
+def test_a_class_of_the_corpus() -> None:
+    plan = Plan(device="cpu", groups=("conv",))
 
-    groups = {point.group for point, _ in corpus_points(plan)}
-
-    assert "conv 3x3" in groups
-    assert not [group for group in groups if "grad" in group]
+    assert {point.kind for point, _ in corpus_points(plan)} == {"conv"}

@@ -223,7 +223,7 @@ def test_a_lease_is_for_one(tmp_path: Path) -> None:
     assert lease is not None
     assert ledger.claim("abc") is None
     assert ledger.running()["abc"].pid == os.getpid()
-    with lease:
+    with lease.held():
         assert lease.is_ours()
     assert ledger.running() == {}
 

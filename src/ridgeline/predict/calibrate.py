@@ -15,7 +15,7 @@ import gzip
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import cache, partial
@@ -95,7 +95,6 @@ class Plan:
     precisions: tuple[str, ...] = ("fp32",)
     budget_s: float = 90.0
     groups: tuple[str, ...] = ()  # none: all
-    modes: tuple[str, ...] = ("infer", "train")
 
 
 @dataclass(slots=True)
@@ -130,11 +129,9 @@ def corpus_points(plan: Plan) -> list[tuple[OperatorPoint, float]]:
         (in_precision(point, precision), weight)
         for precision in plan.precisions
         for point, weight in read_corpus()
-        if "train" in plan.modes or not is_of_training(point)
     ]
     mean = sum(weight for _, weight in points) / max(len(points), 1)
-    if "train" in plan.modes:
-        points += [(point, 5 * mean) for point in optimizer_points()]
+    points += [(point, 5 * mean) for point in optimizer_points()]
     chosen = [(p, w) for p, w in points if not plan.groups or is_in(p, plan.groups)]
     return list({point.key: (point, weight) for point, weight in chosen}.values())
 
@@ -144,17 +141,12 @@ def is_in(point: OperatorPoint, groups: Sequence[str]) -> bool:
     return any(point.kind == name or point.group.startswith(name) for name in groups)
 
 
-def is_of_training(point: OperatorPoint) -> bool:
-    return "backward" in point.op or "grad" in point.group or point.group.endswith(" train")
-
-
 def in_precision(point: OperatorPoint, precision: str) -> OperatorPoint:
     """A point of the corpus, which is in fp32, as a step of another precision calls it."""
-    is_product = point.kind in ("conv", "matmul", "attention")
     if precision == "tf32":
-        return replace(point, precision="tf32") if is_product else point
+        return replace(point, precision="tf32") if point.is_product else point
     lower = LOWER.get(precision)
-    if lower is None or (precision == "amp" and not is_product) or point.precision != "fp32":
+    if lower is None or (precision == "amp" and not point.is_product) or point.precision != "fp32":
         return point
     return replace(
         point, precision=lower, arguments=point.arguments.replace('"fp32"', f'"{lower}"'),
@@ -417,20 +409,16 @@ def find_kernel_time(run: Callable[[], object], device: torch.device) -> float:
     return max(found.time_s or 0.0, 1e-9) if found else 1e-9
 
 
-class tf32_for:  # noqa: N801
+@contextmanager
+def tf32_for(precision: str) -> Iterator[None]:
     """PyTorch's switches of TF32 for a precision, put back afterwards."""
-
-    def __init__(self, precision: str) -> None:
-        self._is_on = precision == "tf32"
-
-    def __enter__(self) -> None:
-        matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-        self._before = matmul.allow_tf32, cudnn.allow_tf32
-        matmul.allow_tf32 = cudnn.allow_tf32 = self._is_on
-
-    def __exit__(self, *_: object) -> None:
-        matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-        matmul.allow_tf32, cudnn.allow_tf32 = self._before
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    matmul.allow_tf32 = cudnn.allow_tf32 = precision == "tf32"
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before
 
 
 def _count_sets(nbytes: int, device: torch.device) -> int:
@@ -475,24 +463,29 @@ def add_peaks(calibration: Calibration) -> Calibration:
 
 # ---------------------------------------------------------------- a whole calibration
 
+
+def _step(
+    model: str, batch_size: int, mode: str = "infer", size: tuple[int, ...] | None = None
+) -> WorkloadSpec:
+    return WorkloadSpec(model=model, batch_size=batch_size, mode=mode, input_size=size)
+
+
 # Steps of networks beside their operators: small ones show what the host adds, large ones how well
-# a sum does. (model, batch, mode, input size, tokens)
+# a sum does.
 HOST_STEPS = (
-    ("mobilenet_v2", 1, "infer", (32,), None), ("efficientnet_b0", 1, "infer", (32,), None),
-    ("resnet18", 1, "infer", (32,), None), ("mobilenet_v2", 2, "train", (32,), None),
-    ("resnet18", 2, "train", (32,), None),
+    _step("mobilenet_v2", 1, size=(32,)), _step("efficientnet_b0", 1, size=(32,)),
+    _step("resnet18", 1, size=(32,)), _step("mobilenet_v2", 2, "train", (32,)),
+    _step("resnet18", 2, "train", (32,)),
 )  # fmt: skip
-StepCase = tuple[str, int, str, tuple[int, ...] | None, int | None]
-WHOLE_STEPS: tuple[StepCase, ...] = (
-    ("resnet18", 1, "infer", None, None), ("mobilenet_v2", 8, "infer", None, None),
-    ("bert", 4, "infer", None, None), ("vit_b_32", 1, "infer", None, None),
-    ("efficientnet_b0", 8, "infer", None, None), ("regnet_y_400mf", 8, "infer", None, None),
-    ("resnet18", 8, "train", None, None), ("densenet121", 1, "infer", None, None),
+WHOLE_STEPS = (
+    _step("resnet18", 1), _step("mobilenet_v2", 8), _step("bert", 4), _step("vit_b_32", 1),
+    _step("efficientnet_b0", 8), _step("regnet_y_400mf", 8), _step("resnet18", 8, "train"),
+    _step("densenet121", 1),
 )  # fmt: skip
-LARGE_STEPS: tuple[StepCase, ...] = tuple(
-    (model, 32 if model == "bert" else 16 * batch, mode, size, length)
-    for model, batch, mode, size, length in WHOLE_STEPS
-)  # of a GPU
+LARGE_STEPS = tuple(  # of a GPU
+    replace(spec, batch_size=32 if spec.model == "bert" else 16 * spec.batch_size)
+    for spec in WHOLE_STEPS
+)
 STEP_SAMPLES, STEP_LIMIT_S = 9, 3.0
 POINTS_SHARE = 0.8  # of the budget; the rest is for whole steps
 
@@ -646,15 +639,15 @@ def _host_time_s(made: Replay) -> float:
 def measure_host_steps(known: Calibration, device: torch.device) -> Calibration:
     """With what an operator costs beside its call: small steps, less the sum of their operators."""
     extras: dict[str, list[float]] = {"infer": [], "train": []}
-    for case in HOST_STEPS:
-        uses = points_of(_count(case))
+    for spec in HOST_STEPS:
+        uses = points_of(_count(spec))
         known = measure_more(known, _unmeasured(uses, known), STEP_LIMIT_S)
         bare = replace(known.host, per_operator_s=0.0, train_per_operator_s=0.0)
         predicted = schedule_uses(uses, replace(known, host=bare)).time_s
-        step_s, _ = time_step(case, device)
+        step_s, _ = time_step(spec, device)
         calls = sum(use.repeats for use in uses)
         if step_s is not None:
-            extras[case[2]].append(max(0.0, (step_s - predicted) / calls))
+            extras[spec.mode].append(max(0.0, (step_s - predicted) / calls))
     host = replace(
         known.host,
         per_operator_s=median(extras["infer"] or [0.0]),
@@ -669,13 +662,13 @@ def measure_whole_steps(known: Calibration, device: torch.device, budget_s: floa
     On a GPU their kernels also show how much of its operands a step finds in a cache.
     """
     start_s, measured, shares = perf_counter(), [], []
-    for case in WHOLE_STEPS if device.type == "cpu" else LARGE_STEPS:
+    for spec in WHOLE_STEPS if device.type == "cpu" else LARGE_STEPS:
         if perf_counter() - start_s > budget_s:
             break
-        uses = points_of(_count(case))
-        step_s, kernel_s = time_step(case, device)
+        uses = points_of(_count(spec))
+        step_s, kernel_s = time_step(spec, device)
         if step_s is not None:
-            measured.append((case, uses, step_s))
+            measured.append((spec, uses, step_s))
         if kernel_s is not None:
             cold_s, warm_s = (
                 schedule_uses(uses, replace(known, warm_share=share)).kernel_s
@@ -689,23 +682,19 @@ def measure_whole_steps(known: Calibration, device: torch.device, budget_s: floa
 
 
 def _past_prediction(
-    known: Calibration, case: StepCase, uses: Sequence[Use], step_s: float
+    known: Calibration, spec: WorkloadSpec, uses: Sequence[Use], step_s: float
 ) -> PastPrediction:
     estimates = estimate_uses(uses, known)
     schedule = schedule_uses(uses, known, estimates)
     return PastPrediction(
-        model=f"{case[0]}, batch {case[1]}, {case[2]}", predicted_s=schedule.time_s,
+        model=f"{spec.model}, batch {spec.batch_size}, {spec.mode}", predicted_s=schedule.time_s,
         measured_s=step_s,
         expected_error=expect_error(tuple(operator_times(uses, estimates)), schedule),
     )  # fmt: skip
 
 
-def _count(case: StepCase) -> CountResult:
-    model, batch_size, mode, input_size, seq_len = case
-    spec = WorkloadSpec(
-        model=model, batch_size=batch_size, mode=mode, input_size=input_size, seq_len=seq_len
-    )
-    return count_workload(spec, CountSettings(mode=mode))
+def _count(spec: WorkloadSpec) -> CountResult:
+    return count_workload(spec, CountSettings(mode=spec.mode))
 
 
 def _unmeasured(uses: Sequence[Use], known: Calibration) -> list[OperatorPoint]:
@@ -713,12 +702,8 @@ def _unmeasured(uses: Sequence[Use], known: Calibration) -> list[OperatorPoint]:
     return [point for key, point in points.items() if key not in known.times_s]
 
 
-def time_step(case: StepCase, device: torch.device) -> tuple[float | None, float | None]:
+def time_step(spec: WorkloadSpec, device: torch.device) -> tuple[float | None, float | None]:
     """Median seconds of a real step, and of its kernels where there are any."""
-    model, batch_size, mode, input_size, seq_len = case
-    spec = WorkloadSpec(
-        model=model, batch_size=batch_size, mode=mode, input_size=input_size, seq_len=seq_len
-    )
     settings = Settings(backend=device.type, device=device.index or 0)
     stepper = build_stepper(resolve(spec), spec, settings)
     with torch_settings(settings, stepper.precision):

@@ -24,11 +24,10 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from ridgeline.errors import RidgelineError
@@ -154,13 +153,13 @@ class Ledger:
     def record(self, record: CaseRecord) -> None:
         atomic_write_text(self.path / "finished" / f"{record.case_id}.json", to_json(record))
 
-    def read_record(self, case_id: str) -> CaseRecord | None:
-        return _read(CaseRecord, self.path / "finished" / f"{case_id}.json")
+    def record_of(self, case_id: str) -> CaseRecord | None:
+        return read_record(CaseRecord, self.path / "finished" / f"{case_id}.json")
 
     def records(self) -> dict[str, CaseRecord]:
         """Every case that ended, by its id. A file that cannot be read counts as none."""
         paths = sorted((self.path / "finished").glob("*.json"))
-        found = (_read(CaseRecord, path) for path in paths)
+        found = (read_record(CaseRecord, path) for path in paths)
         return {record.case_id: record for record in found if record is not None}
 
     def record_shard(self, record: ShardRecord) -> None:
@@ -168,14 +167,14 @@ class Ledger:
 
     def list_drifts(self, stage: str) -> tuple[str, ...]:
         """Machines that ran cases of a stage, and are no longer as fast as their passports say."""
-        found = (_read(ShardRecord, path) for path in (self.path / "shards").glob("*.json"))
+        found = (read_record(ShardRecord, path) for path in (self.path / "shards").glob("*.json"))
         known = sorted((one for one in found if one), key=lambda one: one.started)
         latest = {one.host: one.drift for one in known if one.has_drifted and one.stage == stage}
         return tuple(f"{host}: {drift}" for host, drift in latest.items())
 
     def forget_failures(self, case_ids: Iterable[str]) -> int:
         """Have failed cases tried again; how many."""
-        failed = [one for one in case_ids if (r := self.read_record(one)) and not r.is_done]
+        failed = [one for one in case_ids if (r := self.record_of(one)) and not r.is_done]
         for case_id in failed:
             (self.path / "finished" / f"{case_id}.json").unlink(missing_ok=True)
         return len(failed)
@@ -204,7 +203,7 @@ class Ledger:
             holder = _describe_self()
             if not _create(path, holder) and not (_is_stale(path) and _take_over(path, holder)):
                 return None
-        if self.read_record(case_id) is not None:  # it ended between our look and our claim
+        if self.record_of(case_id) is not None:  # it ended between our look and our claim
             path.unlink(missing_ok=True)
             return None
         return Lease(path=path, holder=holder)
@@ -213,41 +212,38 @@ class Ledger:
         """Cases that somebody works on, by their ids."""
         found = {}
         for path in (self.path / "leases").glob("*.json"):
-            holder = _read(Holder, path)
+            holder = read_record(Holder, path)
             if holder is not None and not _is_stale(path):
                 found[path.stem] = holder
         return found
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to work on a case while the block runs; a thread keeps it fresh."""
+    """The right to work on a case."""
 
     path: Path
     holder: Holder
-    _ended: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
 
-    def __enter__(self) -> Lease:
-        self._thread = threading.Thread(target=self._beat, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
-        self._ended.set()
-        if self.is_ours():
-            with suppress(OSError):
-                self.path.unlink()
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """While the block runs, a thread keeps it fresh; then it ends."""
+        ended = threading.Event()
+        threading.Thread(target=self._beat, args=(ended,), daemon=True).start()
+        try:
+            yield
+        finally:
+            ended.set()
+            if self.is_ours():
+                with suppress(OSError):
+                    self.path.unlink()
 
     def is_ours(self) -> bool:
         """False if somebody took it over, because our heartbeat had stopped."""
-        return _read(Holder, self.path) == self.holder
+        return read_record(Holder, self.path) == self.holder
 
-    def _beat(self) -> None:
-        while not self._ended.wait(HEARTBEAT_S):
+    def _beat(self, ended: threading.Event) -> None:
+        while not ended.wait(HEARTBEAT_S):
             with suppress(OSError):
                 os.utime(self.path)
 
@@ -302,7 +298,7 @@ def _take_over(path: Path, holder: Holder) -> bool:
 
 def _is_stale(path: Path) -> bool:
     """Whether nobody works by this lease any more."""
-    holder = _read(Holder, path)
+    holder = read_record(Holder, path)
     if holder is not None and holder.host == socket.gethostname():
         return not _is_running(holder)
     try:
@@ -334,7 +330,8 @@ def _age_s(path: Path) -> float:
             probe.unlink()
 
 
-def _read(kind: type[Record], path: Path) -> Record | None:
+def read_record(kind: type[Record], path: Path) -> Record | None:
+    """A record in a file; None where it cannot be read."""
     try:
         return from_dict(kind, json.loads(path.read_text(encoding="utf-8")), path.stem)
     except (OSError, ValueError, TypeError, FieldError):

@@ -14,8 +14,9 @@ from functools import cached_property
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.records import WorkloadSpec
+from ridgeline.records import CountRequest, WorkloadSpec
 from ridgeline.report.configurations import word
+from ridgeline.report.stored import count_key
 from ridgeline.sensors.power_mode import POWER_KEYS
 from ridgeline.settings import DEFAULT_BATCH, MEASURING, Settings
 from ridgeline.sweep.matrix import OF_WHAT, WHAT, Stage
@@ -61,6 +62,17 @@ class SweepCase:
     def case_id(self) -> str:
         text = json.dumps(self.definition, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
+
+    @property
+    def count_request(self) -> CountRequest:
+        """What counts the step of the case."""
+        settings = self.settings
+        return CountRequest(**vars(self.spec), digest=self.digest, optimizer=settings.optimizer,
+                            precision=settings.precision)  # fmt: skip
+
+    @property
+    def step_key(self) -> str:
+        return count_key(self.count_request, self.settings.precision)
 
     @property
     def comparison(self) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ from ridgeline.sweep.slurm import (
     read_jobs,
     write_job,
 )
-from ridgeline.sweep.status import StageStatus, count_request, read_stages, step_key
+from ridgeline.sweep.status import StageStatus, read_stages
 from ridgeline.workloads.sources import check_model, file_digest
 
 if TYPE_CHECKING:
@@ -106,10 +106,10 @@ class Sweep:
         measured = {run_key(run) for run in index.runs}
         requests: dict[str, dict[str, CountRequest]] = {}
         for case in (case for name in self.plans for case in self.open_cases(name)):
-            if case.settings.compile is None and step_key(case) not in measured:
+            if case.settings.compile is None and case.step_key not in measured:
                 backend = case.settings.backend
                 device = f"cuda:{case.settings.device}" if backend == "cuda" else backend
-                requests.setdefault(device, {})[step_key(case)] = count_request(case)
+                requests.setdefault(device, {})[case.step_key] = case.count_request
         times: dict[str, float] = {}
         for device, cases in requests.items():
             with suppress(RidgelineError):

@@ -77,7 +77,7 @@ class Shard:
                 self._run_claimed(case, lease)
 
     def _run_claimed(self, case: SweepCase, lease: Lease) -> None:
-        with lease:
+        with lease.held():
             record = self._run_case(case)
             if lease.is_ours():  # else another shard has begun it again, and will tell
                 self.ledger.record(record)
@@ -180,7 +180,8 @@ class Shard:
         return Failure(reason=problems[0], hint="", is_input=True) if problems else None
 
     def _count_alone(self, case: SweepCase) -> tuple[list[str], Failure | None]:
-        outcome = run_isolated(count_case_task, (self.ledger.results.path, case))
+        task = (self.ledger.results.path, case.count_request)
+        outcome = run_isolated(count_case_task, task)
         return [], outcome.failure
 
     def _record_endless(self, case: SweepCase) -> None:
@@ -227,14 +228,11 @@ def _find_gpu_uuid(index: int) -> str:
     return next((gpu.uuid or "" for gpu in gpus if gpu.index == index), "")
 
 
-def count_case_task(task: tuple[Path, SweepCase], send: Any) -> None:
+def count_case_task(task: tuple[Path, CountRequest], send: Any) -> None:
     """Count a configuration that is not run, in a process of its own."""
     from ridgeline.pipeline.count_models import count_request
 
-    path, case = task
-    spec, settings = case.spec, case.settings
-    request = CountRequest(**vars(spec), precision=settings.precision, optimizer=settings.optimizer)
-    count_request(ResultsFolder(path), request)
+    count_request(ResultsFolder(task[0]), task[1])
 
 
 def _name_status(failure: Failure | None) -> str:

@@ -6,19 +6,19 @@ answer means that nothing is known, never that something failed.
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.store import atomic_write_text, to_json
-from ridgeline.sweep.ledger import Ledger
+from ridgeline.sweep.ledger import Ledger, read_record
 from ridgeline.sweep.matrix import SlurmOptions
 
 ANSWER_S = 60.0  # that a command of Slurm may take; a busy controller is slow
@@ -149,15 +149,10 @@ def parse_squeue(text: str) -> list[TaskState]:
         parts = line.strip().split("|")
         if len(parts) == 5:
             job, array, task, state, reason = parts
-            is_task = task not in ("N/A", "")
-            found.append(
-                TaskState(
-                    job_id=array if is_task else job,
-                    task=task if is_task else "",
-                    state=state,
-                    reason="" if reason == "None" else reason,
-                )
-            )
+            task = "" if task == "N/A" else task
+            reason = "" if reason == "None" else reason
+            found.append(TaskState(job_id=array if task else job, task=task, state=state,
+                                   reason=reason))  # fmt: skip
     return found
 
 
@@ -171,12 +166,6 @@ def parse_sacct(text: str) -> list[TaskState]:
         job, _, task = name.partition("_")
         found[name] = TaskState(job_id=job, task=task, state=state.split()[0])
     return list(found.values())
-
-
-def parse_config(text: str) -> dict[str, str]:
-    """`scontrol show config`, a key and a value a line."""
-    pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
-    return {key.strip(): value.strip() for key, value in pairs}
 
 
 def parse_time_s(text: str) -> float | None:
@@ -246,8 +235,9 @@ class Slurm:
 
     def largest_array(self) -> int:
         """How many tasks an array may have; their numbers stay below MaxArraySize."""
-        size = parse_config(self.ask("scontrol", "show", "config") or "").get("MaxArraySize", "")
-        return max(1, (int(size) if size.isdecimal() else DEFAULT_ARRAY) - 1)
+        config = self.ask("scontrol", "show", "config") or ""
+        size = re.search(r"^MaxArraySize\s*=\s*(\d+)", config, re.MULTILINE)
+        return max(1, (int(size[1]) if size else DEFAULT_ARRAY) - 1)
 
     def partitions(self) -> list[Partition]:
         return parse_sinfo(self.ask("sinfo", "-h", "-o", "%P|%l|%D|%t|%G") or "")
@@ -257,21 +247,16 @@ class Slurm:
         known = self.partitions()
         names = list(dict.fromkeys(one.name for one in known))
         chosen = options.partition.split(",") if options.partition else []
-        for name in chosen:
-            if known and name not in names:
-                raise RidgelineError(f"slurm.partition: there is no partition {name!r}",
-                                     hint=f"there are {', '.join(names)}")  # fmt: skip
-        requested_s = parse_time_s(options.time) if options.time else None
-        if options.time and requested_s is None:
+        if unknown := [name for name in chosen if known and name not in names]:
+            raise RidgelineError(f"slurm.partition: there is no partition {unknown[0]!r}",
+                                 hint=f"there are {', '.join(names)}")  # fmt: skip
+        time_s = parse_time_s(options.time)
+        if options.time and time_s is None:
             raise RidgelineError(f"slurm.time: {options.time!r} is no time",
                                  hint="minutes, 02:00:00 or 1-12:00:00")  # fmt: skip
         mine = [p for p in known if p.name in chosen or (not chosen and p.is_default)]
-        limits = {p.name: parse_time_s(p.time_limit) for p in mine}
-        if (
-            requested_s
-            and limits
-            and all(limit and requested_s > limit for limit in limits.values())
-        ):
+        limits_s = [parse_time_s(p.time_limit) or inf for p in mine]
+        if time_s and limits_s and time_s > max(limits_s):
             shown = ", ".join(f"{p.name} {p.time_limit}" for p in mine)
             raise RidgelineError(
                 f"slurm.time: {options.time} is beyond the limit, so the job would wait for ever",
@@ -325,16 +310,9 @@ def write_job(ledger: Ledger, job: Job) -> None:
 
 def read_jobs(ledger: Ledger) -> list[Job]:
     """The jobs that were submitted for a sweep, oldest first."""
-    from ridgeline.serialize import from_dict
-
-    found = []
-    for path in sorted((ledger.path / "jobs").glob("*.json"), key=lambda p: p.stem.zfill(12)):
-        try:
-            content: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            found.append(from_dict(Job, content, path.stem))
-        except (OSError, ValueError, RidgelineError):
-            continue
-    return found
+    paths = sorted((ledger.path / "jobs").glob("*.json"), key=lambda path: path.stem.zfill(12))
+    found = (read_record(Job, path) for path in paths)
+    return [job for job in found if job is not None]
 
 
 def describe_reason(reason: str) -> str:

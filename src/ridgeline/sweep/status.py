@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.records import CountRequest
-from ridgeline.report.stored import count_key, run_key, stored_counts
+from ridgeline.report.stored import run_key, stored_counts
 from ridgeline.report.sweeps import list_sweeps
 from ridgeline.store import ResultsFolder, ResultsIndex
 from ridgeline.sweep.ledger import CaseRecord, Ledger, read_plan
@@ -110,48 +109,11 @@ class Expectation:
 
     def _expect_step(self, case: SweepCase) -> float | None:
         """A step as it was measured or predicted, or its FLOPs at the rate of other runs."""
-        key = step_key(case)
+        key = case.step_key
         known = self.steps.get(key) or self.predicted.get(key)
         if known or key not in self.flops or not self.rates:
             return known
         return self.flops[key] / median(self.rates)
-
-
-def count_request(case: SweepCase) -> CountRequest:
-    """What counts the step of a case."""
-    return CountRequest(**vars(case.spec), digest=case.digest, precision=case.settings.precision,
-                        optimizer=case.settings.optimizer)  # fmt: skip
-
-
-def step_key(case: SweepCase) -> str:
-    return count_key(count_request(case), case.settings.precision)
-
-
-def summarise(
-    name: str,
-    stage: str,
-    cases: Sequence[SweepCase],
-    records: Mapping[str, CaseRecord],
-    running: Iterable[str],
-    expectation: Expectation,
-) -> StageStatus:
-    """The status of a stage from its plan and what is known of its cases."""
-    at_work = {*running} - records.keys()
-    open_cases = [case for case in cases if case.case_id not in records]
-    expected = [expectation.expect(case) for case in open_cases]
-    known = [(case, records[case.case_id]) for case in cases if case.case_id in records]
-    failures = tuple((case, record) for case, record in known if not record.is_done)
-    return StageStatus(
-        name=name,
-        stage=stage,
-        total=len(cases),
-        done=len(known) - len(failures),
-        failed=len(failures),
-        running=sum(case.case_id in at_work for case in open_cases),
-        remaining_s=sum(seconds for seconds, _ in expected),
-        is_guess=any(guess for _, guess in expected),
-        failures=failures,
-    )
 
 
 def read_status(
@@ -187,9 +149,23 @@ def read_stages(
     waits = describe_jobs(ledger, slurm) if slurm else {}
     stages = []
     for stage, cases in plans.items():
-        status = summarise(ledger.name, stage, cases, records, running, expectation)
-        lines = () if status.is_finished else tuple(waits.get(stage, ()))
-        stages.append(replace(status, waits=lines, notes=ledger.list_drifts(stage)))
+        known = [(case, records[case.case_id]) for case in cases if case.case_id in records]
+        failures = tuple((case, record) for case, record in known if not record.is_done)
+        open_cases = [case for case in cases if case.case_id not in records]
+        expected = [expectation.expect(case) for case in open_cases]
+        stages.append(StageStatus(
+            name=ledger.name,
+            stage=stage,
+            total=len(cases),
+            done=len(known) - len(failures),
+            failed=len(failures),
+            running=sum(case.case_id in running for case in open_cases),
+            remaining_s=sum(seconds for seconds, _ in expected),
+            is_guess=any(guess for _, guess in expected),
+            failures=failures,
+            waits=tuple(waits.get(stage, ())) if open_cases else (),
+            notes=ledger.list_drifts(stage),
+        ))  # fmt: skip
     return stages
 
 
