@@ -80,7 +80,7 @@ def collect(
         host=host,
         python=platform.python_version(),
         ridgeline=__version__,
-        libraries=library_versions(),
+        libraries={n: version for n in LIBRARIES if (version := package_version(n))},
         backends=torch_backends(sys.modules.get("torch")),
         commit=find_commit(run),
         ridgeline_commit=find_own_commit(run),
@@ -102,7 +102,7 @@ def describe_host(*, run: RunCommand, read: ReadText, system: str) -> Host:
         cpu=cpu,
         physical_cores=psutil.cpu_count(logical=False),
         logical_cores=psutil.cpu_count(),
-        usable_cores=_usable_cores(),
+        usable_cores=len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
         ram_bytes=ram_bytes,
         devices=find_devices(cpu=cpu, ram_bytes=ram_bytes),
     )
@@ -163,12 +163,6 @@ def os_name(os_release: str | None, *, system: str) -> str:
     return match[1] if match else system
 
 
-def library_versions() -> dict[str, str]:
-    """Installed versions of LIBRARIES, from their metadata: nothing is imported."""
-    versions = {name: package_version(name) for name in LIBRARIES}
-    return {name: version for name, version in versions.items() if version is not None}
-
-
 def speed_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Those environment variables that change how fast a step is, sorted; no others are read."""
     return {name: environ[name] for name in sorted(environ) if _is_speed_variable(name)}
@@ -226,12 +220,6 @@ def command_line(argv: Sequence[str]) -> tuple[str, ...]:
     if program.name == "__main__.py":
         return ("python", "-m", program.parent.name, *argv[1:])
     return (program.name, *argv[1:])
-
-
-def _usable_cores() -> int | None:
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
 
 
 def package_version(name: str) -> str | None:

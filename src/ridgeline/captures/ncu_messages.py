@@ -1,8 +1,4 @@
-"""Messages of a profiler: what they mean when it could not count, and those around a table.
-
-The way out differs: a step that is profiled now can be marked or made smaller; a file that was
-captured elsewhere has to be captured again.
-"""
+"""Messages of a profiler: what they mean when it could not count, and those around a table."""
 
 from __future__ import annotations
 
@@ -23,8 +19,7 @@ class Reason:
 
     pattern: str  # in a message of ncu
     problem: str
-    here: str  # what to do for a step that is profiled now …
-    elsewhere: str = ""  # … and for a file, where that differs
+    hint: str
     is_of_counters: bool = True  # kernel times can be had all the same
 
     def matches(self, text: str) -> bool:
@@ -36,11 +31,9 @@ REASONS = (  # the cause before its consequences
     Reason(
         "ERR_NVGPUCTRPERM|permission issue",
         "the profiler may not read the GPU's counters (ERR_NVGPUCTRPERM)",
-        "as root, put `options nvidia NVreg_RestrictProfilingToAdminUsers=0` into a file in"
-        " /etc/modprobe.d and reboot; or start ridgeline as root; in a container, give it"
-        " --cap-add=SYS_ADMIN",
-        "capture it as root, or have an administrator open the counters to all users:"
-        " https://developer.nvidia.com/ERR_NVGPUCTRPERM",
+        "run it as root; or open the counters to all users: put `options nvidia"
+        " NVreg_RestrictProfilingToAdminUsers=0` into a file in /etc/modprobe.d and reboot"
+        " (https://developer.nvidia.com/ERR_NVGPUCTRPERM); in a container, --cap-add=SYS_ADMIN",
     ),
     Reason(
         "driver resource was unavailable|no other tool|UnsupportedOperation.*profiler",
@@ -55,16 +48,13 @@ REASONS = (  # the cause before its consequences
     Reason(
         "driver is not compatible|not supported on this|unsupported (?:gpu|device)|Unknown chip",
         "this ncu does not know this GPU or its driver",
-        f"install an ncu as new as the driver, or name one by {NCU_VARIABLE}",
-        "capture it again with an ncu as new as the driver",
+        f"use an ncu as new as the driver; here, {NCU_VARIABLE} names one",
     ),
     Reason(
         "LaunchFailed|Failed to launch|failed to profile",
         "a kernel could not be launched again for counting",
-        "it may need memory that cannot be put back (managed or mapped memory, NCCL);"
-        " try a smaller batch",
-        "see that the program runs without the profiler, then capture again with less in"
-        " GPU memory or with --replay-mode application",
+        "see that it runs without the profiler; it may need memory that cannot be put back (managed"
+        " or mapped memory, NCCL): try a smaller batch, with ncu also --replay-mode application",
     ),
     Reason(
         "The application returned an error code",
@@ -75,10 +65,9 @@ REASONS = (  # the cause before its consequences
     Reason(
         f"{NO_KERNELS}|No kernels were captured",
         "no kernels were profiled",
-        "none ran between the marks: in a program of your own, mark the step with `with"
-        " ridgeline.profile_step():`, and see that it gets there",
-        "a filter (--kernel-name, --nvtx-include, --launch-skip) matched none, or kernels"
-        " come from child processes: --target-processes all",
+        "mark the step with `with ridgeline.profile_step():`, and see that the program gets there;"
+        " with ncu, a filter may match none, or kernels come from child processes:"
+        " --target-processes all",
         is_of_counters=False,
     ),
 )
@@ -88,7 +77,7 @@ def explain_failure(output: str, otherwise: str) -> RidgelineError:
     """What went wrong here, from the words of ncu; `otherwise`, and its words, if that is new."""
     for reason in REASONS:
         if reason.matches(output):
-            hint = f"{reason.here}; {WITHOUT}" if reason.is_of_counters else reason.here
+            hint = f"{reason.hint}; {WITHOUT}" if reason.is_of_counters else reason.hint
             return RidgelineError(reason.problem, hint=hint)
     every = output.splitlines()
     lines = [line for line in every if "==ERROR==" in line] or every[-3:]
@@ -146,8 +135,7 @@ class ReadingLog:
         problem = f"{file} {problem}"
         for reason in REASONS:
             if any(map(reason.matches, self.messages)):
-                way_out = reason.elsewhere or reason.here
-                return RidgelineError(f"{problem}: {reason.problem}", hint=way_out)
+                return RidgelineError(f"{problem}: {reason.problem}", hint=reason.hint)
         if self.errors:
             problem = f"{problem}: the profiler said {self.errors[0]!r}"
             return RidgelineError(problem, hint="resolve that and capture again")

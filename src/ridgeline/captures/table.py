@@ -144,11 +144,6 @@ def parse_header(line: str) -> Header | None:
     return None
 
 
-def _is_header(row: Sequence[str]) -> bool:
-    """Whether another table begins below the first, where files were put together."""
-    return len(row) > 2 and row[0].strip() in ("ID", *_KERNEL_NAMES)
-
-
 def _make_header(cells: Sequence[str], delimiter: str) -> Header | None:
     names, units = zip(*(_split_unit(cell.strip()) for cell in cells), strict=True)
     kind = _find_kind(names, units)
@@ -207,7 +202,7 @@ class Table:
                 except csv.Error:
                     self.log.skipped += 1
                     continue
-                if _is_header(row):
+                if len(row) > 2 and row[0].strip() in ("ID", *_KERNEL_NAMES):
                     self.log.has_other_table = True
                     return
                 yield row

@@ -25,7 +25,6 @@ from math import inf
 from mmap import mmap
 from statistics import median
 from time import perf_counter
-from typing import Any
 
 import torch
 
@@ -40,7 +39,7 @@ from ridgeline.count.counting import Settings as CountSettings
 from ridgeline.count.counting import count_workload
 from ridgeline.count.result import CountResult
 from ridgeline.machine.describe import Description
-from ridgeline.measure.backends import Backend, choose_backend
+from ridgeline.measure.backends import choose_backend
 from ridgeline.measure.measure_workload import build_stepper
 from ridgeline.measure.step import Stepper, torch_settings
 from ridgeline.measure.timing import NoMarks, measure_kernel_time
@@ -132,13 +131,12 @@ def corpus_points(plan: Plan) -> list[tuple[OperatorPoint, float]]:
     ]
     mean = sum(weight for _, weight in points) / max(len(points), 1)
     points += [(point, 5 * mean) for point in optimizer_points()]
-    chosen = [(p, w) for p, w in points if not plan.groups or is_in(p, plan.groups)]
-    return list({point.key: (point, weight) for point, weight in chosen}.values())
-
-
-def is_in(point: OperatorPoint, groups: Sequence[str]) -> bool:
-    """Whether a group or a kind of that name has it: "conv", "conv 3x3", "optimizer"."""
-    return any(point.kind == name or point.group.startswith(name) for name in groups)
+    return list({
+        point.key: (point, weight)
+        for point, weight in points
+        if not plan.groups  # or its group or kind is named: "conv", "conv 3x3", "optimizer"
+        or any(point.kind == name or point.group.startswith(name) for name in plan.groups)
+    }.values())  # fmt: skip
 
 
 def in_precision(point: OperatorPoint, precision: str) -> OperatorPoint:
@@ -492,7 +490,8 @@ POINTS_SHARE = 0.8  # of the budget; the rest is for whole steps
 
 def empty_calibration(machine: str, device: str, description: Description) -> Calibration:
     """What is known of a device before anything is measured."""
-    backend = _backend(device)
+    kind, _, index = device.partition(":")
+    backend = choose_backend(kind, int(index or 0))
     caches = description.cpu.caches
     if device == "cpu":
         sizes = [cache.size_bytes for cache in caches]
@@ -516,28 +515,18 @@ def empty_calibration(machine: str, device: str, description: Description) -> Ca
     )
 
 
-def _backend(device: str) -> Backend:
-    kind, _, index = device.partition(":")
-    return choose_backend(kind, int(index or 0))
-
-
 def find_versions(device: str) -> dict[str, str]:
     """What changes times when it is updated."""
+    from ridgeline.sensors.nvidia import read_gpus, start_nvml
+
     versions = {"torch": str(torch.__version__)}
     if device.startswith("cuda"):
         versions["cuda"] = str(torch.version.cuda)
         versions["cudnn"] = str(torch.backends.cudnn.version())
-        driver = next((gpu.driver for gpu in _gpus() if gpu.driver), None)
-        versions |= {"driver": driver} if driver else {}
+        with suppress(Exception):  # of any version of NVML
+            driver = next(gpu.driver for gpu in read_gpus(start_nvml()) if gpu.driver)
+            versions["driver"] = driver
     return versions
-
-
-def _gpus() -> list[Any]:
-    from ridgeline.sensors.nvidia import read_gpus, start_nvml
-
-    with suppress(Exception):  # of any version of NVML
-        return read_gpus(start_nvml())
-    return []
 
 
 def calibrate(

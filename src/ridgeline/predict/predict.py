@@ -166,11 +166,11 @@ def estimate_points(
         times |= _estimate_group(name, group, calibration)
     if calibration.scaling is None:
         return times
-    return {p.key: _scale(times[p.key], calibration.scaling.ratio(p)) for p in points}
-
-
-def _scale(one: Estimate, ratio: float) -> Estimate:
-    return replace(one, time_s=one.time_s * ratio, provenance=SCALED, spread=SCALED_SPREAD)
+    for point in points:
+        here = times[point.key]
+        time_s = here.time_s * calibration.scaling.ratio(point)
+        times[point.key] = replace(here, time_s=time_s, provenance=SCALED, spread=SCALED_SPREAD)
+    return times
 
 
 def _estimate_group(

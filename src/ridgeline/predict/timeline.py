@@ -42,7 +42,8 @@ def schedule_cpu(operations: Sequence[Operation], extra_s: float) -> Schedule:
 
 def schedule_gpu(operations: Sequence[Operation], host: HostCosts, extra_s: float) -> Schedule:
     """The host runs ahead until the device is behind; the step ends when both are done."""
-    usual_s = _usual(host)
+    known = sorted(host.by_operator_s.values())
+    usual_s = known[len(known) // 2] if known else 0.0  # of an operator that was not measured
     host_s = device_end_s = kernel_s = 0.0
     for one in operations:
         if one.waits:
@@ -64,9 +65,3 @@ def schedule_graph(operations: Sequence[Operation], host: HostCosts) -> Schedule
     return Schedule(
         time_s=kernel_s + calls * host.graph_kernel_s, kernel_s=kernel_s, host_s=host.graph_kernel_s
     )
-
-
-def _usual(host: HostCosts) -> float:
-    """The host time of an operator that was not measured: the median of the others."""
-    known = sorted(host.by_operator_s.values())
-    return known[len(known) // 2] if known else 0.0

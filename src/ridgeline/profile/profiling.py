@@ -385,7 +385,7 @@ def summarise(request: Request, profiled: ProfiledStep, run: MeasuredRun | None)
         busy_time_s=busy_s,
         gap_s=None if step_s is None else max(step_s - (time_s if busy_s is None else busy_s), 0.0),
         launches=float(kernels["launches"].sum()),
-        copies=None if copies is None else _total_copies(copies),
+        copies=None if copies is None else CopyTotals(**copies[list(AMOUNTS)].sum().to_dict()),
         attributed_share=_time_share(kernels, kernels["phase"].ne("")),
         layer_share=_time_share(kernels, layer.ne("") & ~layer.isin(_NO_MODULES)),
         phases=_sum_phases(kernels),
@@ -422,10 +422,6 @@ def average_kernels(kernels: pd.DataFrame, steps: int) -> pd.DataFrame:
         or name == "launches"
     ]
     return kernels.assign(**{name: kernels[name] / steps for name in amounts})
-
-
-def _total_copies(copies: pd.DataFrame) -> CopyTotals:
-    return CopyTotals(**{name: float(copies[name].sum()) for name in AMOUNTS})
 
 
 def _time_share(kernels: pd.DataFrame, is_known: pd.Series) -> float:

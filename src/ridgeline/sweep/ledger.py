@@ -133,9 +133,10 @@ class Ledger:
         try:
             text = file.read_text(encoding="utf-8")
         except OSError as error:
+            names = ", ".join(list_sweeps(self.results.path))
             raise RidgelineError(
                 f"there is no sweep {self.name!r} in {self.results.path}",
-                hint=_describe_sweeps(self.results),
+                hint=f"there are {names}" if names else "start one: `ridgeline sweep FILE.yaml`",
             ) from error
         return parse_matrix(text, name=self.name, file=str(file))
 
@@ -372,11 +373,6 @@ def find_completed(results: ResultsFolder, run_ids: Iterable[str]) -> MeasuredRu
 
 
 # ---------------------------------------------------------------- all sweeps of a folder
-
-
-def _describe_sweeps(results: ResultsFolder) -> str:
-    names = ", ".join(list_sweeps(results.path))
-    return f"there are {names}" if names else "there is none yet: `ridgeline sweep FILE.yaml`"
 
 
 def read_plan(ledger: Ledger) -> dict[str, list[SweepCase]]:

@@ -64,7 +64,8 @@ class Shard:
 
     def run(self, cases: Sequence[SweepCase]) -> None:
         """Run what is neither finished nor claimed by another shard."""
-        self.name = self.name or _make_name()
+        task = slurm_task(os.environ)
+        self.name = f"job-{task}" if task else f"{socket.gethostname()}-{os.getpid()}"
         known = self.ledger.records()
         mine = [case for case in cases if case.case_id not in known]
         if mine:
@@ -123,7 +124,8 @@ class Shard:
     ) -> tuple[list[str], Failure | None]:
         """The parts of a case, each unless it is stored already."""
         if "run" not in case.what and not set(case.what) & {"layers", "energy"}:
-            return self._count_alone(case)
+            task = (self.ledger.results.path, case.count_request)
+            return [], run_isolated(count_case_task, task).failure
         run, failure = (stored, None) if stored else self._measure(case)
         if run is None:
             return [], failure
@@ -161,7 +163,7 @@ class Shard:
         results = self.ledger.results
         if any(profile.request.of_run == run.run_id for profile in results.index().profiles):
             return None
-        reason = reason_to_skip(_name_device(run), is_requested=True)
+        reason = reason_to_skip(run.result.backend, is_requested=True)
         if not reason:
             _, failures = profile_runs(
                 results, [run], on_progress=lambda what: self.progress.update(what, 0, 0)
@@ -178,11 +180,6 @@ class Shard:
             return outcome.failure
         problems = outcome.value()
         return Failure(reason=problems[0], hint="", is_input=True) if problems else None
-
-    def _count_alone(self, case: SweepCase) -> tuple[list[str], Failure | None]:
-        task = (self.ledger.results.path, case.count_request)
-        outcome = run_isolated(count_case_task, task)
-        return [], outcome.failure
 
     def _record_endless(self, case: SweepCase) -> None:
         """A case that does not fit into a whole job must not be begun for ever."""
@@ -243,16 +240,6 @@ def _name_status(failure: Failure | None) -> str:
     if failure.is_out_of_memory:
         return OUT_OF_MEMORY
     return NOT_SUPPORTED if failure.is_input else BROKEN
-
-
-def _name_device(run: MeasuredRun) -> str:
-    device = run.request.device
-    return f"cuda:{device}" if run.result.backend == "cuda" else str(run.result.backend)
-
-
-def _make_name() -> str:
-    task = slurm_task(os.environ)
-    return f"job-{task}" if task else f"{socket.gethostname()}-{os.getpid()}"
 
 
 def describe_shard(name: str, stage: str) -> ShardRecord:
