@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from ridgeline.errors import RidgelineError
@@ -81,13 +80,6 @@ def test_an_old_one_is_refused(
         return
     with pytest.raises(RidgelineError, match=f"is ncu {number}, which is too old"):
         find_ncu()
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 # ---------------------------------------------------------------- what it says

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from tests.profile.recorded import metrics_of
 
-from ridgeline.captures.quantities import TensorCounter, parse_tensor_counter
 from ridgeline.profile.request import (
     ChosenMetrics,
     choose_metrics,
@@ -16,9 +15,6 @@ VECTOR = tuple(
     f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum"
     for name in ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma")
 )
-PACKED = tuple(
-    f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum" for name in ("fadd2", "fmul2", "ffma2")
-)
 READ_WRITE = ("dram__bytes_read.sum", "dram__bytes_write.sum")
 TIME = ("gpu__time_duration.sum",)
 CACHES = ("lts__t_bytes.sum", "l1tex__t_bytes.sum")
@@ -26,10 +22,6 @@ CACHES = ("lts__t_bytes.sum", "l1tex__t_bytes.sum")
 
 def tensor(*names: str) -> tuple[str, ...]:
     return tuple(f"sm__ops_path_tensor_{name}.sum" for name in names)
-
-
-def counters(*names: str) -> list[TensorCounter]:
-    return [counter for counter in map(parse_tensor_counter, tensor(*names)) if counter is not None]
 
 
 HOPPER: dict[str, dict[str, tuple[str, ...]]] = {  # precision → totals, and the parts of each
