@@ -263,9 +263,9 @@ class Slurm:
                 hint=f"limits: {shown}",
             )
 
-    def submit(self, script: Path, *more: str) -> str:
+    def submit(self, script: Path) -> str:
         """The id of the job."""
-        command = ("sbatch", "--parsable", *more, str(script))
+        command = ("sbatch", "--parsable", str(script))
         try:
             done = self.run(command)
         except (OSError, subprocess.TimeoutExpired) as error:
