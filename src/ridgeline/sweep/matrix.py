@@ -29,14 +29,16 @@ from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.sensors.power_mode import POWER_KEYS
-from ridgeline.settings import MODES, Settings, check_setting
+from ridgeline.serialize import FieldError, Index, Name, NotNegative, Whole, read_value
+from ridgeline.settings import Settings, check_mode, check_setting
 
 WHAT = ("run", "layers", "energy", "profile", "count")
 OF_WHAT = ("layers", "energy")  # settings of a run that `what` decides on
+SETTINGS = tuple(f.name for f in fields(Settings))
 WORKLOAD = ("models", "batch_size", "input_size", "seq_len", "mode", "config")
 DIMENSIONS = (
     *WORKLOAD, "gpu", *POWER_KEYS,
-    *(f.name for f in fields(Settings) if f.name not in (*OF_WHAT, "device")),
+    *(name for name in SETTINGS if name not in (*OF_WHAT, "device")),
 )  # fmt: skip
 TOP_KEYS = ("name", "stages", "slurm")
 ONE_STAGE = "full"  # the name of the only stage of a matrix that has none
@@ -86,12 +88,12 @@ class SlurmOptions:
     constraint: str = ""
     time: str = ""  # as sbatch takes it: "30", "02:00:00", "1-00:00:00"
     mem: str = ""
-    cpus: int = 0
+    cpus: Index = 0
     account: str = ""
     qos: str = ""
     exclusive: bool = False
-    array_size: int = 0  # shards of a stage; 0: one for each comparison
-    parallel: int = 0  # shards that may run at once; 0: no limit
+    array_size: Index = 0  # shards of a stage; 0: one for each comparison
+    parallel: Index = 0  # shards that may run at once; 0: no limit
     setup: tuple[str, ...] = ()  # lines of the job script before ridgeline starts
 
 
@@ -205,7 +207,7 @@ class _Reader:
         if not isinstance(top, dict) or not top:
             problem = "this is no mapping of keys to values" if top else "the matrix is empty"
             raise self.error((), problem, "start with `models: …`")
-        self._check_keys(top, (), (*TOP_KEYS, *_STAGE_READERS, *RULES, *DIMENSIONS))
+        self._check_keys(top, (), (*TOP_KEYS, *STAGE_KEYS))
         name = str(top.get("name", name))
         self._check_name(name, ("name",), "a sweep's")
         named = top.get("stages", {ONE_STAGE: {}})
@@ -220,19 +222,17 @@ class _Reader:
         self._check_name(name, place, "a stage's")
         if not isinstance(own, dict):
             raise self.error(place, f"the stage {name} is no mapping", f"{name}: {{}}")
-        self._check_keys(own, place, (*_STAGE_READERS, *RULES, *DIMENSIONS))
-        common = {key: value for key, value in top.items() if key not in TOP_KEYS}
+        self._check_keys(own, place, STAGE_KEYS)
         values: dict[str, Values] = {}
         more: dict[str, Any] = {}
-        for key, raw in {**common, **own}.items():
+        for key, raw in {**top, **own}.items():
             path = (*place, key) if key in own else (key,)
             if key in DIMENSIONS:
                 values[key] = self._read_values(path, raw)
             elif key in RULES:
                 more[key] = self._read_rules(path, raw)
-            else:
-                field_name = "timeout_s" if key == "timeout" else key
-                more[field_name] = self._convert(path, raw, _STAGE_READERS[key])
+            elif key in READERS:
+                more[FIELDS.get(key, key)] = self._convert(path, raw, READERS[key])
         stage = Stage(name=name, values=values, place=self.describe_place(place), **more)
         self._check_stage(stage, place)
         return stage
@@ -270,7 +270,7 @@ class _Reader:
         return tuple({repr(value): value for value in values}.values())
 
     def _read_slurm(self, top: dict[str, Any]) -> SlurmOptions:
-        raw, kinds = top.get("slurm") or {}, typing.get_type_hints(SlurmOptions)
+        raw, kinds = top.get("slurm") or {}, typing.get_type_hints(SlurmOptions, None, None, True)
         if not isinstance(raw, dict):
             hint = "for example: slurm: {partition: gpu, gpus: 1, time: 02:00:00}"
             raise self.error(("slurm",), "slurm is no mapping", hint)
@@ -283,8 +283,8 @@ class _Reader:
     def _convert(self, path: KeyPath, raw: Any, read: Callable[[Any], Any]) -> Any:
         try:
             return read(raw)
-        except ValueError as error:
-            raise self.error(path, f"{path[-1]}: {error}", _describe_values(path[-1])) from error
+        except FieldError as error:
+            raise self.error(path, str(error), _describe_values(path[-1])) from error
         except RidgelineError as error:
             raise self.error(path, error.problem, error.hint) from error
 
@@ -302,84 +302,56 @@ class _Reader:
             raise self.error(path, f"{name!r} cannot be {whose} name", hint)
 
 
-# ---------------------------------------------------------------- values (else a ValueError)
+# ---------------------------------------------------------------- values (else a FieldError)
+
+KINDS: Mapping[str, Any] = {  # of one value of a dimension
+    **typing.get_type_hints(Settings),
+    "models": Name, "batch_size": Whole, "input_size": tuple[Whole, ...], "seq_len": Whole,
+    "mode": str, "config": Mapping[str, Any], "gpu": Name,
+    **dict.fromkeys(POWER_KEYS, NotNegative),
+}  # fmt: skip
+RULES = ("include", "exclude")
+FIELDS = {"timeout": "timeout_s"}  # of a stage, where the key has another name
 
 
 def _expand(key: str, raw: Any) -> list[Any]:
     """One entry of a list: a value, or a range of whole numbers with both ends."""
-    read = _READERS.get(key) or partial(_read_setting, key)
-    found = _RANGE.fullmatch(raw.strip()) if isinstance(raw, str) and key in RANGED else None
+    found = _RANGE.fullmatch(raw.strip()) if isinstance(raw, str) else None
     if found is None:
-        return [read(raw)]
+        return [_read_value(key, raw)]
     numbers = range(int(found[1]), int(found[2]) + 1, int(found[3] or 1))
     if not 0 < len(numbers) <= LARGEST_MATRIX:
-        raise ValueError(f"the range {raw!r} has {len(numbers):,} numbers")
-    return [read(one) for one in numbers]
+        raise FieldError(f"the range {raw!r} of {key} has {len(numbers):,} numbers")
+    return [_read_value(key, one) for one in numbers]
 
 
-def _read_text(raw: Any) -> str:
-    if not isinstance(raw, str) or not raw.strip():
-        raise ValueError(f"{raw!r} is no name")
-    return raw.strip()
-
-
-def _read_count(raw: Any) -> int:
-    if isinstance(raw, bool) or not isinstance(raw, int) or raw < 1:
-        raise ValueError(f"{raw!r} is no whole number of at least 1")
-    return raw
-
-
-def _read_size(raw: Any) -> tuple[int, ...]:
-    """224, or 224x320 as height and width."""
-    if isinstance(raw, str) and re.fullmatch(r"\d+x\d+", raw):
-        return tuple(_read_count(int(one)) for one in raw.split("x"))
-    return (_read_count(raw),)
-
-
-def _read_power(raw: Any) -> float:
-    if isinstance(raw, bool) or not isinstance(raw, int | float) or not 0 <= raw < float("inf"):
-        raise ValueError(f"{raw!r} is no number of 0 or more")
-    return raw
-
-
-def _read_mode(raw: Any) -> str:
-    if raw not in MODES:
-        raise ValueError(f"{raw!r} is not {' or '.join(MODES)}")
-    return str(raw)
-
-
-def _read_config(raw: Any) -> dict[str, Any]:
-    if not isinstance(raw, dict):
-        raise ValueError(f"{raw!r} is no mapping")
-    return raw
-
-
-def _read_setting(key: str, raw: Any) -> Any:
-    """A field of `Settings`; what two of them exclude is checked when the case is made."""
-    kind = typing.get_type_hints(Settings)[key]
-    kinds = typing.get_args(kind) or (kind,)
+def _read_value(key: str, raw: Any) -> Any:
+    """One value; what two settings exclude is checked when the case is made."""
+    if key == "input_size":  # 224, or 224x320 as height and width
+        is_pair = isinstance(raw, str) and re.fullmatch(r"\d+x\d+", raw)
+        raw = [int(side) for side in raw.split("x")] if is_pair else [raw]
     if key == "compile" and isinstance(raw, bool):  # `compile: [false, true]`, as --compile
-        return "default" if raw else None
-    value = float(raw) if type(raw) is int and float in kinds else raw
-    if type(value) not in kinds:
-        words = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
-        raise ValueError(f"{raw!r} is not {' or '.join(words[k] for k in kinds if k in words)}")
+        raw = "default" if raw else None
+    value = read_value(KINDS[key], raw, key)
+    if key == "mode":
+        check_mode(value)
     check_setting(key, value)
-    return value
+    is_float = float in (KINDS[key], *typing.get_args(KINDS[key])) and key in SETTINGS
+    return float(value) if is_float and value is not None else value
 
 
 def _read_what(raw: Any) -> tuple[str, ...]:
     what = raw if isinstance(raw, list) else [raw]
     unknown = [one for one in what if one not in WHAT]
     if unknown or not what:
-        raise ValueError(f"{unknown[0]!r} is not known" if unknown else "there is no value")
+        raise FieldError(f"what: {unknown[0]!r} is not known" if unknown else "what has no value")
     return tuple(one for one in WHAT if one in what)
 
 
 def _read_duration(raw: Any) -> float | None:
     found = _DURATION.fullmatch("" if raw is None else str(raw).strip())
     if raw is not None and (found is None or float(found[1]) <= 0):
-        raise ValueError(f"{raw!r} is no duration")
+        raise FieldError(f"timeout: {raw!r} is no duration")
     return float(found[1]) * _SECONDS[found[2]] if found else None
 
 
@@ -387,50 +359,39 @@ def _read_share(raw: Any) -> float:
     words = {"no failures": "100%", "no_failures": "100%", "always": "0%"}
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", words.get(str(raw), str(raw)))
     if found is None or float(found[1]) > 100:
-        raise ValueError(f"{raw!r} is not known")
+        raise FieldError(f"promote: {raw!r} is not known")
     return float(found[1]) / 100
 
 
 def _read_slurm_value(key: str, kind: Any, raw: Any) -> Any:
-    if key == "setup":
-        return tuple(str(one) for one in (raw if isinstance(raw, list) else str(raw).splitlines()))
-    if kind is str and isinstance(raw, (str, int)) and not isinstance(raw, bool):
-        return str(raw)
-    if type(raw) is not kind or (kind is int and raw < 0):
-        word = {int: "a whole number", bool: "true or false", str: "a text or a number"}[kind]
-        raise ValueError(f"{raw!r} is not possible: it is {word}")
-    return raw
+    if kind is str and type(raw) is int:  # `gpus: 1`, `time: 30`
+        raw = str(raw)
+    if key == "setup" and isinstance(raw, str):
+        raw = raw.splitlines()
+    return read_value(kind, raw, key)
 
 
-RANGED = (  # sizes, and settings that are whole numbers
-    "batch_size", "input_size", "seq_len",
-    *(name for name, kind in typing.get_type_hints(Settings).items()
-      if name in DIMENSIONS and int in (kind, *typing.get_args(kind))),
-)  # fmt: skip
-RULES = ("include", "exclude")
-_READERS: dict[str, Callable[[Any], Any]] = {
-    "models": _read_text, "batch_size": _read_count, "input_size": _read_size,
-    "seq_len": _read_count, "mode": _read_mode, "config": _read_config, "gpu": _read_text,
-    **dict.fromkeys(POWER_KEYS, _read_power),
+READERS: Mapping[str, Callable[[Any], Any]] = {
+    "repeats": partial(read_value, Whole, where="repeats"), "what": _read_what,
+    "timeout": _read_duration, "promote": _read_share,
 }  # fmt: skip
-_STAGE_READERS: dict[str, Callable[[Any], Any]] = {
-    "repeats": _read_count, "what": _read_what, "timeout": _read_duration, "promote": _read_share,
+STAGE_KEYS = (*READERS, *RULES, *DIMENSIONS)
+
+
+EXAMPLES = {
+    "models": "[resnet50, timm:vit_tiny_patch16_224]", "batch_size": "[1, 8, 32]",
+    "input_size": "[224, 320], 224:512:32 (from, to, step) or 224x320 (height, width)",
+    "seq_len": "[128, 512]", "config": "{hidden_size: 256}", "power_limit_w": "[300, 500, 700]",
+    "nvpmodel": "[0, 2, 3]", "gpu": "[l40s, h100]", "compile": "[false, default]",
+    "what": f"any of {', '.join(WHAT)}", "repeats": "1 or more",
+    "timeout": "seconds, or 90s, 15min, 2h",
+    "promote": "no failures, always, or a share such as 90%",
 }  # fmt: skip
 
 
 def _describe_values(key: str) -> str:
-    examples = {
-        "models": "[resnet50, timm:vit_tiny_patch16_224]", "batch_size": "[1, 8, 32]",
-        "input_size": "[224, 320], 224:512:32 (from, to, step) or 224x320 (height, width)",
-        "seq_len": "[128, 512]", "mode": "[infer, train]", "precision": "[fp32, amp]",
-        "config": "{hidden_size: 256}", "power_limit_w": "[300, 500, 700]", "nvpmodel": "[0, 2, 3]",
-        "gpu": "[l40s, h100]", "compile": "[false, default]",
-        "what": f"any of {', '.join(WHAT)}", "repeats": "1 or more",
-        "timeout": "seconds, or 90s, 15min, 2h",
-        "promote": "no failures, always, or a share such as 90%",
-    }  # fmt: skip
-    if key in examples:
-        return f"for example: {key}: {examples[key]}"
+    if key in EXAMPLES:
+        return f"for example: {key}: {EXAMPLES[key]}"
     if key in DIMENSIONS:
         return f"see `ridgeline run --help` for --{key.replace('_', '-')}"
     return "docs/sweep.md has a table of these keys"
