@@ -42,6 +42,7 @@ DIMENSIONS = (
 )  # fmt: skip
 TOP_KEYS = ("name", "stages", "slurm")
 ONE_STAGE = "full"  # the name of the only stage of a matrix that has none
+HINT = "docs/sweep.md has a table of keys and values; for settings see `ridgeline run --help`"
 LARGEST_MATRIX = 1_000_000  # cases: more is a slip
 _RANGE = re.compile(r"(\d+):(\d+)(?::([1-9]\d*))?")
 _WITH_COLONS = re.compile(r"\d+(:\d+)+")  # a range or a time: YAML 1.1 reads base 60
@@ -284,7 +285,7 @@ class _Reader:
         try:
             return read(raw)
         except FieldError as error:
-            raise self.error(path, str(error), _describe_values(path[-1])) from error
+            raise self.error(path, str(error), HINT) from error
         except RidgelineError as error:
             raise self.error(path, error.problem, error.hint) from error
 
@@ -329,6 +330,8 @@ def _read_value(key: str, raw: Any) -> Any:
     """One value; what two settings exclude is checked when the case is made."""
     if key == "input_size":  # 224, or 224x320 as height and width
         is_pair = isinstance(raw, str) and re.fullmatch(r"\d+x\d+", raw)
+        if isinstance(raw, str) and not is_pair:
+            raise FieldError(f"input_size: {raw!r} is no size such as 224, 224x320 or 224:512:32")
         raw = [int(side) for side in raw.split("x")] if is_pair else [raw]
     if key == "compile" and isinstance(raw, bool):  # `compile: [false, true]`, as --compile
         raw = "default" if raw else None
@@ -344,14 +347,14 @@ def _read_what(raw: Any) -> tuple[str, ...]:
     what = raw if isinstance(raw, list) else [raw]
     unknown = [one for one in what if one not in WHAT]
     if unknown or not what:
-        raise FieldError(f"what: {unknown[0]!r} is not known" if unknown else "what has no value")
+        raise FieldError(f"what: {(unknown or what)!r} is not any of {', '.join(WHAT)}")
     return tuple(one for one in WHAT if one in what)
 
 
 def _read_duration(raw: Any) -> float | None:
     found = _DURATION.fullmatch("" if raw is None else str(raw).strip())
     if raw is not None and (found is None or float(found[1]) <= 0):
-        raise FieldError(f"timeout: {raw!r} is no duration")
+        raise FieldError(f"timeout: {raw!r} is no duration such as 90s, 15min or 2h")
     return float(found[1]) * _SECONDS[found[2]] if found else None
 
 
@@ -359,7 +362,7 @@ def _read_share(raw: Any) -> float:
     words = {"no failures": "100%", "no_failures": "100%", "always": "0%"}
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", words.get(str(raw), str(raw)))
     if found is None or float(found[1]) > 100:
-        raise FieldError(f"promote: {raw!r} is not known")
+        raise FieldError(f"promote: {raw!r} is not `no failures`, `always` or a share: 90%")
     return float(found[1]) / 100
 
 
@@ -376,22 +379,3 @@ READERS: Mapping[str, Callable[[Any], Any]] = {
     "timeout": _read_duration, "promote": _read_share,
 }  # fmt: skip
 STAGE_KEYS = (*READERS, *RULES, *DIMENSIONS)
-
-
-EXAMPLES = {
-    "models": "[resnet50, timm:vit_tiny_patch16_224]", "batch_size": "[1, 8, 32]",
-    "input_size": "[224, 320], 224:512:32 (from, to, step) or 224x320 (height, width)",
-    "seq_len": "[128, 512]", "config": "{hidden_size: 256}", "power_limit_w": "[300, 500, 700]",
-    "nvpmodel": "[0, 2, 3]", "gpu": "[l40s, h100]", "compile": "[false, default]",
-    "what": f"any of {', '.join(WHAT)}", "repeats": "1 or more",
-    "timeout": "seconds, or 90s, 15min, 2h",
-    "promote": "no failures, always, or a share such as 90%",
-}  # fmt: skip
-
-
-def _describe_values(key: str) -> str:
-    if key in EXAMPLES:
-        return f"for example: {key}: {EXAMPLES[key]}"
-    if key in DIMENSIONS:
-        return f"see `ridgeline run --help` for --{key.replace('_', '-')}"
-    return "docs/sweep.md has a table of these keys"
