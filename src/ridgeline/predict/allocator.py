@@ -11,7 +11,7 @@ Convolutions of oneDNN hold copies of input, weight and output in its own layout
 from __future__ import annotations
 
 import ctypes
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -37,9 +37,7 @@ class Heap:
         self._threshold = threshold
         self._trim = 2 * threshold
         self._end = self._resident = 0
-        self._free: dict[int, int] = {}  # bytes by address
-        self._sizes: list[tuple[int, int]] = []  # of free blocks with their addresses, sorted
-        self._ends: dict[int, int] = {}  # address of a free block by its end
+        self._free: list[tuple[int, int]] = []  # addresses and sizes, in order
         self._used: dict[object, tuple[int, int]] = {}
         self._mapped: dict[object, int] = {}
 
@@ -49,13 +47,13 @@ class Heap:
             self._mapped[key] = -(-size // PAGE) * PAGE
             self.faults += -(-size // PAGE)
             return
-        place = bisect_left(self._sizes, (size, 0))
-        if place < len(self._sizes):
-            free, address = self._sizes[place]
-            self._take(address)
+        fitting = [(free, address) for address, free in self._free if free >= size]
+        if fitting:
+            free, address = min(fitting)
+            place = bisect_left(self._free, (address, free))
+            rest = [(address + size, free - size)] if free > size else []
+            self._free[place : place + 1] = rest
             self._used[key] = address, size
-            if free > size:
-                self._give(address + size, free - size)
             return
         self._used[key] = self._end, size
         self._end += size
@@ -70,29 +68,19 @@ class Heap:
                 self._threshold, self._trim = size, 2 * size
             return
         address, size = self._used.pop(key)
-        if address + size in self._free:
-            size += self._take(address + size)
-        if address in self._ends:
-            before = self._ends[address]
-            size += self._take(before)
-            address = before
+        place = bisect_left(self._free, (address, 0))
+        if place < len(self._free) and self._free[place][0] == address + size:
+            size += self._free.pop(place)[1]
+        if place and sum(self._free[place - 1]) == address:
+            place -= 1
+            address, before = self._free.pop(place)
+            size += before
         if address + size < self._end:
-            self._give(address, size)
+            self._free.insert(place, (address, size))
             return
         self._end = address
         if self._resident - self._end >= self._trim:
             self._resident = self._end
-
-    def _take(self, address: int) -> int:
-        size = self._free.pop(address)
-        del self._ends[address + size]
-        del self._sizes[bisect_left(self._sizes, (size, address))]
-        return size
-
-    def _give(self, address: int, size: int) -> None:
-        self._free[address] = size
-        self._ends[address + size] = address
-        insort(self._sizes, (size, address))
 
 
 def count_faults(count: CountResult) -> float:

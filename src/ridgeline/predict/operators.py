@@ -425,7 +425,7 @@ def product_of(point: OperatorPoint) -> tuple[int, int, int, int] | None:
         return None
     sizes = [s for s in point.tensors if len(s) > 1]
     if point.kind == "conv" and "deform" not in point.op and len(sizes) >= 2:
-        return _conv_product(point, sizes)
+        return _conv_product(point)
     if point.kind == "matmul" and len(sizes) >= 2:
         a, b = sizes[-2:]
         if len(a) == len(b) and len(a) in (2, 3):
@@ -436,25 +436,25 @@ def product_of(point: OperatorPoint) -> tuple[int, int, int, int] | None:
     return None
 
 
-def _conv_product(
-    point: OperatorPoint, sizes: Sequence[tuple[int, ...]]
-) -> tuple[int, int, int, int]:
-    is_backward = point.op.endswith("backward")
-    first = sizes[0]
-    x, w = sizes[1:3] if is_backward else sizes[:2]
-    out = first if is_backward else point.output
+def _conv_product(point: OperatorPoint) -> tuple[int, int, int, int]:
+    x, w, out = _conv_sizes(point)
     groups = max(1, x[1] // max(w[1], 1))
     m, n, k = out[0] * prod(out[2:]), max(1, w[0] // groups), prod(w[1:])
     return groups, max(m, 1), n, max(k, 1)
+
+
+def _conv_sizes(point: OperatorPoint) -> Sequence[tuple[int, ...]]:
+    """Of input, weight and output."""
+    first, second, *more = [s for s in point.tensors if len(s) > 1]
+    if point.op.endswith("backward"):
+        return second, more[0], first
+    return first, second, point.output
 
 
 def _spatial(point: OperatorPoint) -> tuple[float, ...]:
     """Of a convolution also what a product does not show: its kernel, stride and pixels."""
     if point.kind != "conv":
         return ()
-    sizes = [s for s in point.tensors if len(s) > 1]
-    is_backward = point.op.endswith("backward")
-    x, w = sizes[1:3] if is_backward else sizes[:2]
-    out = sizes[0] if is_backward else point.output
+    x, w, out = _conv_sizes(point)
     pixels = max(1.0, prod(out[2:]))
     return float(prod(w[2:]) or 1), max(1.0, prod(x[2:]) / pixels), pixels

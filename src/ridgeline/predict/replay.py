@@ -83,7 +83,7 @@ class _Maker:
         if not isinstance(value, dict):
             return value
         if not is_tensor(value):
-            return float(value["number"]) if "number" in value else _torch_value(value["torch"])
+            return float(value["number"]) if "number" in value else getattr(torch, value["torch"])
         name = next(one for one in value if one != "strides")
         sizes = value[name]
         strides = value.get("strides") or contiguous_strides(sizes)
@@ -120,11 +120,6 @@ class _Maker:
         return max(1, min((n for sizes in tensors[:1] for n in sizes), default=2))
 
 
-def _torch_value(name: str) -> Any:
-    """A dtype or a memory format by its name."""
-    return getattr(torch, name.removeprefix("torch."))
-
-
 # ---------------------------------------------------------------- what is called
 
 
@@ -158,10 +153,6 @@ def _attend_backward(point: OperatorPoint, args: list[Any], _: Any) -> Callable[
     return lambda: torch.autograd.grad(out, sources, grad, retain_graph=True)
 
 
-def _batch_norm(point: OperatorPoint, args: list[Any], _: Any) -> Callable[[], object]:
-    return lambda: torch.batch_norm(*args, True)  # type: ignore[call-arg]
-
-
 def _batch_norm_backward(
     point: OperatorPoint, args: list[Any], kwargs: dict[str, Any]
 ) -> Callable[[], object]:
@@ -177,18 +168,14 @@ def _batch_norm_backward(
     return lambda: torch.autograd.grad(out, sources, grad, retain_graph=True)
 
 
-def _dropout(point: OperatorPoint, args: list[Any], _: Any) -> Callable[[], object]:
-    return lambda: functional.dropout(args[0], args[1], True)
-
-
 SPECIAL: Mapping[
     str, Callable[[OperatorPoint, list[Any], dict[str, Any]], Callable[[], object]]
 ] = {
     "ridgeline::sdpa": _attend,
     "ridgeline::sdpa_backward": _attend_backward,
-    "aten::native_batch_norm": _batch_norm,
+    "aten::native_batch_norm": lambda _, args, __: lambda: torch.batch_norm(*args, True),
     "aten::native_batch_norm_backward": _batch_norm_backward,
-    "aten::native_dropout": _dropout,
+    "aten::native_dropout": lambda _, args, __: lambda: functional.dropout(*args[:2], True),
 }
 
 
