@@ -95,7 +95,7 @@ def from_dict(kind: type[Record], content: object, where: str = "") -> Record:
 
     `where` is the name of `content` in its file.
     """
-    record: Record = _read(kind, content, where)
+    record: Record = read_value(kind, content, where)
     return record
 
 
@@ -134,17 +134,17 @@ def show_value(value: Any) -> str:
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
 
-def _read(hint: Any, value: Any, where: str, words: str = "") -> Any:
-    """The value as its type hint has it; `words` replace those of the type in a message."""
+def read_value(hint: Any, value: Any, where: str, words: str = "") -> Any:
+    """A value as its type hint has it; `words` replace those of the type in a message."""
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         limit: Limit = parts[1]
-        read = _read(parts[0], value, where, limit.words)
+        read = read_value(parts[0], value, where, limit.words)
         _require(limit.accepts(read), where, value, limit.words)
         return read
     if origin in (types.UnionType, typing.Union):
         (some,) = (part for part in parts if part is not types.NoneType)
-        return None if value is None else _read(some, value, where, words)
+        return None if value is None else read_value(some, value, where, words)
     if hint in _PLAIN:
         usual, accepts = _PLAIN[hint]
         _require(accepts(value), where, value, words or usual)
@@ -155,7 +155,7 @@ def _read(hint: Any, value: Any, where: str, words: str = "") -> Any:
         return _read_list(parts, value, where, words)
     if origin is not None:  # a mapping
         _require(_is_mapping(value), where, value, "a mapping")
-        return {key: _read(parts[1], item, f"{where}.{key}") for key, item in value.items()}
+        return {key: read_value(parts[1], item, f"{where}.{key}") for key, item in value.items()}
     _require_writable(value, where)
     return value
 
@@ -167,9 +167,9 @@ def _read_record(kind: Any, value: Any, where: str) -> Any:
         name, key = field.name, _key(field)
         inside = f"{where}.{key}".lstrip(".")
         if field.metadata.get("inline"):
-            read[name] = _read(hint, value, where)
+            read[name] = read_value(hint, value, where)
         elif value.get(key) is not None or (is_needed and key in value):
-            read[name] = _read(hint, value[key], inside)
+            read[name] = read_value(hint, value[key], inside)
         elif is_needed:
             raise FieldError(f"{inside} is missing")
     try:
@@ -181,10 +181,10 @@ def _read_record(kind: Any, value: Any, where: str) -> Any:
 def _read_list(parts: tuple[Any, ...], value: Any, where: str, words: str) -> tuple[Any, ...]:
     _require(isinstance(value, list | tuple), where, value, words or "a list")
     if parts[-1] is ...:
-        return tuple(_read(parts[0], item, f"{where}.{n}") for n, item in enumerate(value))
+        return tuple(read_value(parts[0], item, f"{where}.{n}") for n, item in enumerate(value))
     _require(len(value) == len(parts), where, value, words or f"{len(parts)} values")
     both = zip(parts, value, strict=True)
-    return tuple(_read(part, item, f"{where}.{n}") for n, (part, item) in enumerate(both))
+    return tuple(read_value(part, item, f"{where}.{n}") for n, (part, item) in enumerate(both))
 
 
 @cache

@@ -361,7 +361,9 @@ def test_a_dictionary_in_python_does_what_a_file_does(tmp_path: Path) -> None:
     file = tmp_path / "other.yaml"
     file.write_text(json.dumps(matrix))
     assert {case.case_id for case in open_sweep(file, ResultsFolder(tmp_path)).plans["full"]} == ids
-    with pytest.raises(RidgelineError, match="the matrix: batch_size: 0 is no whole number"):
+    with pytest.raises(
+        RidgelineError, match="the matrix: batch_size is 0, not a whole number above zero"
+    ):
         ridgeline.sweep(matrix | {"batch_size": 0}, results=tmp_path)
 
 

@@ -173,9 +173,9 @@ SPECIAL: Mapping[
 ] = {
     "ridgeline::sdpa": _attend,
     "ridgeline::sdpa_backward": _attend_backward,
-    "aten::native_batch_norm": lambda _, args, __: lambda: torch.batch_norm(*args, True),
+    "aten::native_batch_norm": lambda _, args, __: lambda: torch.batch_norm(*args, True),  # type: ignore[call-arg]
     "aten::native_batch_norm_backward": _batch_norm_backward,
-    "aten::native_dropout": lambda _, args, __: lambda: functional.dropout(*args[:2], True),
+    "aten::native_dropout": lambda _, args, __: lambda: functional.dropout(args[0], args[1], True),
 }
 
 

@@ -385,7 +385,9 @@ def summarise(request: Request, profiled: ProfiledStep, run: MeasuredRun | None)
         busy_time_s=busy_s,
         gap_s=None if step_s is None else max(step_s - (time_s if busy_s is None else busy_s), 0.0),
         launches=float(kernels["launches"].sum()),
-        copies=None if copies is None else CopyTotals(**copies[list(AMOUNTS)].sum().to_dict()),
+        copies=None
+        if copies is None
+        else CopyTotals(**{name: float(copies[name].sum()) for name in AMOUNTS}),
         attributed_share=_time_share(kernels, kernels["phase"].ne("")),
         layer_share=_time_share(kernels, layer.ne("") & ~layer.isin(_NO_MODULES)),
         phases=_sum_phases(kernels),
