@@ -148,7 +148,6 @@ LOG_SOFTMAX_BACKWARD: Each = (3, 1)  # g − exp(y)·Σ g
 BATCH_NORM_BACKWARD = (1, 4)  # with fixed statistics: g·scale; Σg and Σg·(x − mean)
 BATCH_NORM_TRAINING_BACKWARD = (5, 4)  # (g − mean(g) − (x − mean)·c)·scale, by the sums
 LAYER_NORM_BACKWARD = (9, 5)  # y = (x − mean)·r: (h − mean(h) − y·mean(h·y))·r; Σg·y, Σg
-RMS_NORM_BACKWARD = (6, 3)  # y = x·r, h = g·w: (h − y·mean(h·y))·r; Σg·y
 
 
 def batch_norm(x: Operand, *, is_training: bool) -> Work:

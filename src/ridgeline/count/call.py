@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from math import prod
 from typing import Any, NamedTuple
 
@@ -59,49 +59,32 @@ def dtype_name(dtype: torch.dtype) -> str:
     return DTYPE_NAMES.get(dtype) or str(dtype).removeprefix("torch.")
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """The parts of an operator's schema that counting needs, looked up once per operator."""
-
-    name: str  # "aten::mm"; overloads share it unless a formula asks for one
-    overload: str
-    arguments: tuple[str, ...]
-    defaults: dict[str, Any]
-    is_view: bool
-    written: tuple[str, ...]  # arguments that the operator writes into
-
-
 class OpCall:
     """The input of every formula."""
 
     def __init__(
         self,
-        signature: Signature,
+        operator: Operator,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         outputs: tuple[TensorMeta, ...],
-        *,
-        causal: str = "full",
     ) -> None:
-        self.signature = signature
+        self.operator = operator
+        self.name = operator.name
         self.args = args
         self.kwargs = kwargs
         self.outputs = outputs
-        self.causal = causal  # "full" or "half": how causal attention is counted
-
-    @property
-    def name(self) -> str:
-        return self.signature.name
+        self.causal = "full"  # or "half": how causal attention is counted
 
     def get(self, argument: str, default: Any = None) -> Any:
         """The value of a schema argument by name, or its schema default."""
         if argument in self.kwargs:
             return self.kwargs[argument]
-        if argument in self.signature.arguments:
-            position = self.signature.arguments.index(argument)
+        if argument in self.operator.arguments:
+            position = self.operator.arguments.index(argument)
             if position < len(self.args):
                 return self.args[position]
-        return self.signature.defaults.get(argument, default)
+        return self.operator.defaults.get(argument, default)
 
     @cached_property
     def inputs(self) -> tuple[TensorMeta, ...]:
@@ -130,7 +113,7 @@ class OpCall:
 
     @property
     def _written_into(self) -> tuple[TensorMeta, ...]:
-        return tuple(_tensors([self.get(name) for name in self.signature.written]))
+        return tuple(_tensors([self.get(name) for name in self.operator.written]))
 
     def moves(self, _phases: Collection[str]) -> tuple[list[Moved], list[Moved]]:
         """The tensors that are read, those written into first, and those that are written."""
@@ -148,25 +131,6 @@ def _tensors(values: Any) -> Iterator[TensorMeta]:
             yield from _tensors(value)
 
 
-def signature_of(func: Any) -> Signature:
-    """Read an OpOverload's schema."""
-    schema = func._schema
-    returns_alias = any(
-        r.alias_info is not None and not r.alias_info.is_write for r in schema.returns
-    )
-    written = tuple(
-        a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write
-    )
-    return Signature(
-        name=schema.name,
-        overload=schema.overload_name,
-        arguments=tuple(a.name for a in schema.arguments),
-        defaults={a.name: a.default_value for a in schema.arguments if a.has_default_value()},
-        is_view=returns_alias and not written,
-        written=written,
-    )
-
-
 # ---------------------------------------------------------------- the registry of formulas
 # A name, the family, and a formula of costs/ on its call. To add an operator: write its formula in
 # the file of its family in costs/, a row in formulas/ beside its relatives, one in tests/count/.
@@ -181,6 +145,7 @@ class Entry:
 
 
 FORMULAS: dict[str, Entry] = {}
+FREE: set[str] = set()  # operators that move no data
 
 
 def add_rows(kind: str, rows: Mapping[str, Formula]) -> None:
@@ -198,12 +163,44 @@ def aten_names(names: str) -> frozenset[str]:
     return frozenset(f"aten::{name}" for name in names.split())
 
 
-def entry_for(name: str, overload: str = "") -> Entry | None:
-    """The formula of an operator: of this overload if there is one, else of its name.
+class Operator:
+    """What is known of an operator before it is called; one for each overload."""
 
-    An in-place operator has the formula of its out-of-place form.
-    """
-    for key in (f"{name}.{overload}", name, name.removesuffix("_")):
-        if key in FORMULAS:
-            return FORMULAS[key]
-    return None
+    def __init__(self, func: Any) -> None:
+        schema = func._schema
+        self.name: str = schema.name  # "aten::mm"; overloads share it
+        self.overload: str = schema.overload_name
+        self.arguments = tuple(a.name for a in schema.arguments)
+        self.defaults = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
+        self.written = tuple(a.name for a in schema.arguments if _is_written(a))
+        is_alias = any(r.alias_info is not None and not _is_written(r) for r in schema.returns)
+        self.entry = self._find_entry()
+        self.is_free = (
+            (is_alias and not self.written)
+            or self.name in FREE
+            or self.name.startswith(("profiler::", "prim::"))
+        )
+        self.is_random = torch.Tag.nondeterministic_seeded in func.tags
+        self.decomposes = (
+            self.entry is None
+            and not self.is_free
+            and func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+        )
+
+    def _find_entry(self) -> Entry | None:
+        """The formula of this overload if there is one, else of the name.
+
+        An in-place operator has the formula of its out-of-place form.
+        """
+        keys = (f"{self.name}.{self.overload}", self.name, self.name.removesuffix("_"))
+        return next((FORMULAS[key] for key in keys if key in FORMULAS), None)
+
+
+def _is_written(argument: Any) -> bool:
+    return argument.alias_info is not None and bool(argument.alias_info.is_write)
+
+
+@cache
+def operator_of(func: Any) -> Operator:
+    """The operator of an overload; forgotten when a new formula is registered."""
+    return Operator(func)

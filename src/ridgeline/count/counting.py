@@ -4,43 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ridgeline.costs.work import Phased, Work
-from ridgeline.count import meta
+from ridgeline.count import formulas, meta
 from ridgeline.count.call import OpCall, dtype_name
 from ridgeline.count.fused import fused_step
 from ridgeline.count.meta import literals_known
-from ridgeline.count.records import CAUSAL, OpCost, Settings
+from ridgeline.count.records import OpCost, Settings
 from ridgeline.count.result import CountResult
 from ridgeline.count.step import (
+    META,
+    REAL,
     Step,
-    Traced,
+    TracedStep,
     broken_model,
     check_fits,
     check_layouts,
     first_line,
     needs_values,
-    run_step,
 )
-from ridgeline.count.trace import Row, Tracer
+from ridgeline.count.trace import Tracer
 from ridgeline.errors import RidgelineError
 from ridgeline.records import RECOMPUTE, Cost, WorkloadSpec
 from ridgeline.tracing.tracker import tensors_in
 from ridgeline.workloads import Inputs, Workload, resolve
 from ridgeline.workloads.offline import refuse_downloads
 
-__all__ = ["CAUSAL", "Settings", "count_module", "count_workload"]
+__all__ = ["Settings", "count_module", "count_workload"]
 
+_REGISTRY = formulas.FORMULAS  # importing it fills it
 PRODUCT_KINDS = ("matmul", "conv", "attention")
 CAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-META, REAL = "meta", "real"
 Candidate = tuple[str, Callable[[], Step]]  # one way to trace a model: on what, and how to make it
 
 
@@ -153,32 +152,13 @@ def _step(
         dtype = CAST[settings.precision]
         model = model.to(dtype) if isinstance(model, nn.Module) else model
         args, kwargs = meta.cast_floats(args, dtype), meta.cast_floats(kwargs, dtype)
-    return Step(
-        model=model,
-        args=args,
-        kwargs=kwargs,
-        mode=settings.mode,
-        precision=settings.precision,
-        optimizer=settings.optimizer if settings.mode == "train" else None,
-        optimizer_options=settings.optimizer_options,
-        loss=loss,
-    )
+    return Step(model=model, inputs=Inputs(args=args, kwargs=kwargs), settings=settings, loss=loss)
 
 
 # ---------------------------------------------------------------- running it
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """A way that worked, and why those before it did not."""
-
-    traced: Traced
-    step: Step
-    traced_on: str
-    because: str = ""
-
-
-def _run_first_that_works(candidates: list[Candidate]) -> _Run:
+def _run_first_that_works(candidates: list[Candidate]) -> TracedStep:
     """Run the candidates in order; the next is tried only where values were missing."""
     step: Step | None = None
     because = ""
@@ -191,25 +171,17 @@ def _run_first_that_works(candidates: list[Candidate]) -> _Run:
             with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
                 step = make()
                 with _train_or_eval(step), refuse_downloads():
-                    _finish_lazy(step)
-                    traced = run_step(step, keep_values=traced_on == META)
-            return _Run(traced, step, traced_on, because)
+                    return TracedStep(step, traced_on, because)
         except RidgelineError as error:
-            if is_last or error.__cause__ is None or not needs_values(error):
+            if is_last or not isinstance(error.__cause__, Exception):
+                raise
+            if not needs_values(error.__cause__):
                 raise
         except Exception as error:
             if is_last or not needs_values(error):
-                raise broken_model(error, on_meta=traced_on == META) from error
+                raise broken_model(error, step, on_meta=traced_on == META) from error
             because = first_line(error)
     raise AssertionError("there is always a last candidate")
-
-
-def _finish_lazy(step: Step) -> None:
-    """Let lazy modules find their shapes in a first run, which is not counted."""
-    weights = step.module.parameters() if step.module is not None else ()
-    if any(isinstance(p, nn.parameter.UninitializedParameter) for p in weights):
-        with torch.no_grad(), Tracer(None, keep_values=True):
-            step.model(*step.args, **step.kwargs)
 
 
 @contextmanager
@@ -222,8 +194,8 @@ def _train_or_eval(step: Step) -> Iterator[None]:
     for weight in weights:
         weight.grad = None
     try:
-        if step.module is not None and (step.mode == "infer" or not step.module.training):
-            step.module.train(step.mode == "train")
+        if step.module is not None and (not step.trains or not step.module.training):
+            step.module.train(step.trains)
         yield
     finally:
         for module, was_training in zip(modules, training, strict=True):
@@ -232,31 +204,28 @@ def _train_or_eval(step: Step) -> Iterator[None]:
             weight.grad = gradient
 
 
-def _result(name: str, batch_size: int, run: _Run, settings: Settings) -> CountResult:
-    traced, step = run.traced, run.step
-    costs = op_costs(traced, precision=settings.precision, causal=settings.causal)
+def _result(name: str, batch_size: int, traced: TracedStep, settings: Settings) -> CountResult:
+    module, memory = traced.step.module, traced.tracer.memory
+    costs = tuple(op for number in range(len(traced.tracer.rows)) for op in _costs(number, traced))
+    lasting = traced.input_storages | traced.output_storages
     return CountResult(
         model=name,
         batch_size=batch_size,
         mode=settings.mode,
         precision=settings.precision,
-        optimizer=step.optimizer,
-        params=sum(p.numel() for p in step.module.parameters()) if step.module is not None else 0,
+        optimizer=settings.optimizer if traced.step.trains else None,
+        params=sum(p.numel() for p in module.parameters()) if module is not None else 0,
         op_costs=costs,
         modules=traced.tracer.modules.calls,
-        module_params=_own_params(step.module),
+        module_params=_own_params(module),
         memory=traced.memory,
-        fused=fused_step(
-            costs,
-            sizes=traced.storage_bytes,
-            lasting=traced.input_storages | traced.output_storages,
-        ),
-        traced_on=run.traced_on,
-        notes=_notes(run, settings),
+        fused=fused_step(costs, sizes=memory.sizes, lasting=lasting),
+        traced_on=traced.traced_on,
+        notes=_notes(traced),
         input_storages=traced.input_storages,
         output_storages=traced.output_storages,
-        storage_bytes=traced.storage_bytes,
-        storage_changes=traced.storage_changes,
+        storage_bytes=memory.sizes,
+        storage_changes=tuple(memory.changes),
     )
 
 
@@ -273,15 +242,15 @@ def _own_params(module: nn.Module | None) -> dict[str, tuple[int, int]]:
     return own
 
 
-def _notes(run: _Run, settings: Settings) -> tuple[str, ...]:
+def _notes(traced: TracedStep) -> tuple[str, ...]:
     notes = []
-    values = run.traced.tracer.values
-    if run.traced_on == REAL:
-        notes.append(f"traced on real tensors: shapes alone were not enough ({run.because})")
+    values = traced.tracer.values
+    if traced.traced_on == REAL:
+        notes.append(f"traced on real tensors: shapes alone were not enough ({traced.because})")
     if values is not None and values.assumed:
         chosen = ", ".join(sorted(name.removeprefix("aten::") for name in values.assumed))
         notes.append(f"choices made from activations ({chosen}) were assumed to be evenly spread")
-    if settings.causal == "half":
+    if traced.step.settings.causal == "half":
         notes.append("causal attention: only the query-key pairs that are not masked were counted")
     return tuple(notes)
 
@@ -289,34 +258,24 @@ def _notes(run: _Run, settings: Settings) -> tuple[str, ...]:
 # ---------------------------------------------------------------- formulas applied, phases named
 
 
-def op_costs(traced: Traced, *, precision: str, causal: str) -> tuple[OpCost, ...]:
-    """Every traced call with its cost, one for each phase it serves."""
-    return tuple(
-        cost
-        for index, row in enumerate(traced.rows)
-        for cost in _costs(index, row, traced.phases, precision, causal)
-    )
-
-
-def _costs(
-    index: int, row: Row, phases: dict[int, str], precision: str, causal: str
-) -> Iterator[OpCost]:
-    signature = row.operator.signature
-    call = OpCall(signature, tuple(row.args), row.kwargs, row.outputs, causal=causal)
-    entry = row.operator.entry
+def _costs(number: int, traced: TracedStep) -> Iterator[OpCost]:
+    """A traced call with its cost, one for each phase it serves."""
+    row, settings = traced.tracer.rows[number], traced.step.settings
+    call, entry = row.call, row.call.operator.entry
+    call.causal = settings.causal
     kind = entry.kind if entry is not None else "unknown"
     work = _as_work(entry.function(call)) if entry is not None else None
-    phase = phases.get(index, "input-grad") if row.stage == "backward" else row.stage
+    phase = traced.phases.get(number, "input-grad") if row.stage == "backward" else row.stage
     parts = work if isinstance(work, dict) else {phase: work}
     is_recomputed = row.stage == RECOMPUTE
     for part_phase, part in parts.items():
         yield OpCost(
             path=row.path,
-            op=signature.name,
+            op=call.name,
             kind=kind,
             phase=RECOMPUTE if is_recomputed else part_phase,
-            dtype=_dtype(call, kind, precision),
-            cost=part.cost(call) if part is not None else _bytes_only(call),
+            dtype=_dtype(call, kind, settings.precision),
+            cost=(part or Work()).cost(call),  # without a formula only its bytes
             work=part,
             call=call,
             is_recomputed=is_recomputed,
@@ -336,20 +295,11 @@ def _as_work(cost: Work | Phased | Cost) -> Work | Phased:
     )
 
 
-def _bytes_only(call: OpCall) -> Cost:
-    """What can be said of an operator without a formula."""
-    return Cost(read_bytes=call.read_bytes, written_bytes=call.written_bytes)
-
-
 def _dtype(call: OpCall, kind: str, precision: str) -> str:
-    name = product_dtype(call)
-    return "tf32" if precision == "tf32" and kind in PRODUCT_KINDS and name == "fp32" else name
-
-
-def product_dtype(call: OpCall) -> str:
     """The precision an operator computes in: that of its widest floating-point operand."""
+    tensors = (*call.outputs, *call.inputs)
     floats = [t.dtype for t in (*call.inputs, *call.outputs) if t.is_float]
     if not floats:
-        tensors = (*call.outputs, *call.inputs)
         return dtype_name(tensors[0].dtype) if tensors else ""
-    return dtype_name(max(floats, key=lambda dtype: dtype.itemsize))
+    name = dtype_name(max(floats, key=lambda dtype: dtype.itemsize))
+    return "tf32" if precision == "tf32" and kind in PRODUCT_KINDS and name == "fp32" else name

@@ -15,9 +15,6 @@ from torch.utils._pytree import tree_map_only
 
 from ridgeline.count.call import aten_names
 
-_LAZY: Any = (nn.parameter.UninitializedParameter, nn.parameter.UninitializedBuffer)
-
-
 Model = Callable[..., Any]  # a module, or a function of tensors, which is its own copy
 
 
@@ -43,10 +40,6 @@ def _copy(module: Model, change: Callable[[Tensor], Tensor]) -> Model:
 
 
 def _changed(tensor: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
-    if isinstance(tensor, _LAZY):  # no shape yet: the first run will give it one
-        device = change(torch.empty(0)).device
-        lazy: Tensor = type(tensor)(requires_grad=tensor.requires_grad, device=device)
-        return lazy
     changed = change(tensor.detach())
     if isinstance(tensor, nn.Parameter):
         return nn.Parameter(changed, requires_grad=tensor.requires_grad)

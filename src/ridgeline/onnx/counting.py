@@ -17,7 +17,7 @@ from ridgeline.count.records import CAUSAL, FusedBytes, Memory, ModuleCall, OpCo
 from ridgeline.count.result import CountResult
 from ridgeline.errors import MissingSizeError, RidgelineError
 from ridgeline.onnx.dims import bind_dims, check_sizes, quote_name, real_inputs
-from ridgeline.onnx.graph import Results, Runner, Scope, Walk, convert_old_opset, walk_model
+from ridgeline.onnx.graph import Results, Runner, Scope, Walk, walk_model
 from ridgeline.onnx.infer import from_array, make_tensor
 from ridgeline.onnx.load import load
 from ridgeline.onnx.node import BOOL, INT64, NodeCall, Tensor, new_ident, unknown_tensor
@@ -62,7 +62,7 @@ def count_onnx(
             hint=f"choose {', '.join(OPTIMIZERS)}",
         )
     file, dims = Path(path), dims or {}
-    model = convert_old_opset(load(file))
+    model = load(file)
     check_sizes(dims, batch_size)
     bound = bind_dims(model.graph, batch_size=batch_size, dims=dims)
     walk = walk_model(model, str(file), bound, values=values or {}, runners=RUNNERS, causal=causal)
@@ -77,7 +77,7 @@ def count_onnx(
         *unknown_notes(rows),
     ]
     if mode == "train":
-        gradients = find_gradients(rows, stored, outputs, walk.links)
+        gradients = find_gradients(rows, stored, walk.links)
         costs += [_op_cost(g.row, g.phase, g.call, g.work) for g in gradients]
         costs += _updates(stored, optimizer)
         notes.append(NOTE if gradients else NO_GRADIENT_NOTE)

@@ -49,7 +49,6 @@ MOST_CALLS = 250_000  # inside of functions and loops, whose calls multiply
 DEEPEST = 40  # graphs and functions inside each other; real files have a handful
 SCOPES = "pkg.torch.onnx.name_scopes"  # where PyTorch's exporter keeps the modules around a node
 NO_MODULE = "_empty_nn_module_stack"  # the exporter's word for none
-OLDEST = 7  # of the standard operator sets whose shapes onnx infers
 
 
 class Scope:
@@ -124,47 +123,6 @@ def _innermost_module(text: str) -> str:
     return "" if scopes[-2].startswith(NO_MODULE) else scopes[-2]
 
 
-# ---------------------------------------------------------------- limits
-
-
-@dataclass(slots=True)
-class Limits:
-    """Small files can make much: functions and loops inside each other multiply."""
-
-    path: str  # of the file
-    calls: int = 0
-    depth: int = 0
-
-    @property
-    def is_nested(self) -> bool:
-        """Whether the walk is in a function or a loop: then there may be more than is stored."""
-        return self.depth > 1
-
-    @contextmanager
-    def enter(self, where: str) -> Iterator[None]:
-        """Around the nodes of a graph or a function."""
-        self.depth += 1
-        try:
-            if self.depth > DEEPEST:
-                raise RidgelineError(
-                    f"{self.path}: graphs or functions are nested more than {DEEPEST} deep"
-                    f" at {where or 'the top'!r}",
-                    hint="a function that calls itself has no end; check the file",
-                )
-            yield
-        finally:
-            self.depth -= 1
-
-    def add_nested_call(self) -> None:
-        """A node in a function or a loop."""
-        self.calls += 1
-        if self.calls > MOST_CALLS:
-            raise RidgelineError(
-                f"{self.path}: functions and loops make more than {MOST_CALLS:,} nodes",
-                hint="inside each other they multiply; check the file",
-            )
-
-
 # ---------------------------------------------------------------- versions of operators
 
 
@@ -196,19 +154,6 @@ class Opsets:
         return version if 1 <= version <= newest else newest
 
 
-def convert_old_opset(model: ModelProto) -> ModelProto:
-    """A file below opset 7 in opset 7, or else 6, as far as onnx's converter takes it."""
-    versions = {plain_domain(opset.domain): opset.version for opset in model.opset_import}
-    if not 0 < versions.get("", OLDEST) < OLDEST:
-        return model
-    for target in (OLDEST, OLDEST - 1):
-        try:
-            return onnx.version_converter.convert_version(model, target)
-        except Exception:  # the converter raises many kinds of error: nodes are tried as they are
-            continue
-    return model
-
-
 # ---------------------------------------------------------------- the walk
 
 Results = Sequence[Tensor | None]
@@ -225,7 +170,6 @@ class Walk:
     bound: DimBindings
     opsets: Opsets  # of the model, or of the function that the walk is in
     functions: Mapping[FunctionKey, FunctionProto]
-    limits: Limits
     runners: Mapping[tuple[str, str], Runner]  # of operators with graphs, by domain and name
     causal: str = "full"
     rows: list[NodeCost] = field(default_factory=list)
@@ -235,13 +179,39 @@ class Walk:
     inputs: dict[str, Tensor] = field(default_factory=dict)  # of the model
     outputs: dict[str, Tensor] = field(default_factory=dict)
     loops: dict[str, str] = field(default_factory=dict)  # operators that have a trip count
+    depth: int = 0  # graphs and functions that the walk is inside of
+    nested_calls: int = 0  # nodes inside of functions and loops
 
     def note(self, text: str) -> None:
         self.notes.setdefault(text)
 
+    @contextmanager
+    def enter(self, where: str) -> Iterator[None]:
+        """Around the nodes of a graph or a function. Those that call each other have no end."""
+        self.depth += 1
+        try:
+            if self.depth > DEEPEST:
+                raise RidgelineError(
+                    f"{self.path}: graphs or functions are nested more than {DEEPEST} deep"
+                    f" at {where or 'the top'!r}",
+                    hint="a function that calls itself has no end; check the file",
+                )
+            yield
+        finally:
+            self.depth -= 1
+
+    def _count_nested_call(self) -> None:
+        """Small files can make much: functions and loops inside each other multiply."""
+        self.nested_calls += self.depth > 1
+        if self.nested_calls > MOST_CALLS:
+            raise RidgelineError(
+                f"{self.path}: functions and loops make more than {MOST_CALLS:,} nodes",
+                hint="inside each other they multiply; check the file",
+            )
+
     def walk_graph(self, graph: GraphProto, scope: Scope, prefix: str = "") -> list[Tensor]:
         """Walk a graph whose inputs are in `scope`; its results."""
-        with self.limits.enter(prefix):
+        with self.enter(prefix):
             for tensor in graph.initializer:
                 scope.add(from_stored(tensor))
             for sparse in graph.sparse_initializer:
@@ -258,8 +228,7 @@ class Walk:
         own = plain_line(node_path(node, number))
         path = f"{prefix}.{own}" if prefix else own
         call = self._call(node, number, scope)
-        if self.limits.is_nested:
-            self.limits.add_nested_call()
+        self._count_nested_call()
         rows, before = self.rows, len(self.rows)
         try:
             results = self._results(call, node, scope, path)
@@ -353,7 +322,6 @@ def walk_model(
         bound=bound,
         opsets=Opsets.of({}).extend(model.opset_import),
         functions={(plain_domain(f.domain), f.name, f.overload): f for f in model.functions},
-        limits=Limits(path),
         runners=runners,
         causal=causal,
     )
@@ -418,7 +386,7 @@ def _call_function(
     attributes = {a.name: a for a in (*function.attribute_proto, *node.attribute)}
     walk.opsets = outer.extend(function.opset_import)
     try:
-        with walk.limits.enter(path):
+        with walk.enter(path):
             check_order(function.node, walk.path)
             for number, inner in enumerate(function.node):
                 walk.walk_node(substitute(inner, attributes, absent), number, scope, path)
