@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -14,12 +13,10 @@ from ridgeline.costs.work import Phased, Work
 from ridgeline.count import formulas, meta
 from ridgeline.count.call import OpCall, dtype_name
 from ridgeline.count.fused import fused_step
-from ridgeline.count.meta import literals_known
+from ridgeline.count.meta import META, REAL, literals_known
 from ridgeline.count.records import OpCost, Settings
 from ridgeline.count.result import CountResult
 from ridgeline.count.step import (
-    META,
-    REAL,
     Step,
     TracedStep,
     broken_model,
@@ -68,9 +65,8 @@ def count_module(
     batch = _arguments(model, inputs)
     check_layouts(tensors_in(batch))
 
-    def step_on(device: str) -> Step:
-        copied = _on_meta(model, settings) if device == META else meta.copy_to_cpu(model)
-        return _step(copied, batch, device, settings, loss)
+    def step_on(traced_on: str) -> Step:
+        return _step(meta.copy_model(model, traced_on), batch, traced_on, settings, loss)
 
     candidates: list[Candidate] = [(META, lambda: step_on(META))]
     if not meta.is_on_meta(model):
@@ -85,13 +81,6 @@ def _name_of(model: Callable[..., Any]) -> str:
     if isinstance(model, nn.Module):
         return type(model).__name__
     return getattr(model, "__name__", type(model).__name__)
-
-
-def _on_meta(model: Callable[..., Any], settings: Settings) -> Callable[..., Any]:
-    """The model itself if it has no data and stays as it is; else a copy without data."""
-    if meta.is_on_meta(model) and settings.precision not in CAST:
-        return model
-    return meta.copy_to_meta(model)
 
 
 def _arguments(model: Any, inputs: Any) -> Inputs:
@@ -122,12 +111,13 @@ def _arguments(model: Any, inputs: Any) -> Inputs:
 # ---------------------------------------------------------------- preparing a step
 
 
-def _build(workload: Workload, batch_size: int, settings: Settings, device: str) -> Step:
-    with refuse_downloads(), torch.device("meta" if device == META else "cpu"):
+def _build(workload: Workload, batch_size: int, settings: Settings, traced_on: str) -> Step:
+    with refuse_downloads(), torch.device("meta" if traced_on == META else "cpu"):
         model = workload.build()
         inputs = workload.inputs(batch_size)
-    loss, fed = workload.loss, replace(inputs, targets=_convert(inputs.targets, device))
-    return _step(model, inputs, device, settings, (lambda out: loss(out, fed)) if loss else None)
+    loss = workload.loss
+    fed = replace(inputs, targets=meta.copy_inputs(inputs.targets, traced_on))
+    return _step(model, inputs, traced_on, settings, (lambda out: loss(out, fed)) if loss else None)
 
 
 def _build_with_values(workload: Workload, batch_size: int, settings: Settings) -> Step:
@@ -136,22 +126,22 @@ def _build_with_values(workload: Workload, batch_size: int, settings: Settings) 
         return _build(workload, batch_size, settings, META)
 
 
-def _convert(values: Any, device: str) -> Any:
-    return meta.inputs_without_data(values) if device == META else meta.inputs_on_cpu(values)
-
-
 def _step(
     model: Callable[..., Any],
     inputs: Inputs,
-    device: str,
+    traced_on: str,
     settings: Settings,
     loss: Callable[[Any], Tensor] | None,
 ) -> Step:
-    args, kwargs = _convert(inputs.args, device), _convert(inputs.kwargs, device)
+    """The step of a model that nobody else uses, in the mode and precision that are asked for."""
+    args, kwargs = (meta.copy_inputs(part, traced_on) for part in (inputs.args, inputs.kwargs))
     if settings.precision in CAST:
         dtype = CAST[settings.precision]
         model = model.to(dtype) if isinstance(model, nn.Module) else model
         args, kwargs = meta.cast_floats(args, dtype), meta.cast_floats(kwargs, dtype)
+    trains = settings.mode == "train"
+    if isinstance(model, nn.Module) and not (trains and model.training):  # parts may be frozen
+        model.train(trains)
     return Step(model=model, inputs=Inputs(args=args, kwargs=kwargs), settings=settings, loss=loss)
 
 
@@ -170,7 +160,7 @@ def _run_first_that_works(candidates: list[Candidate]) -> TracedStep:
             # Whatever mode the caller is in, and with random numbers that he will not miss.
             with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
                 step = make()
-                with _train_or_eval(step), refuse_downloads():
+                with refuse_downloads():
                     return TracedStep(step, traced_on, because)
         except RidgelineError as error:
             if is_last or not isinstance(error.__cause__, Exception):
@@ -182,26 +172,6 @@ def _run_first_that_works(candidates: list[Candidate]) -> TracedStep:
                 raise broken_model(error, step, on_meta=traced_on == META) from error
             because = first_line(error)
     raise AssertionError("there is always a last candidate")
-
-
-@contextmanager
-def _train_or_eval(step: Step) -> Iterator[None]:
-    """Train or eval as the step asks, and back afterwards; gradients are put back too."""
-    modules = list(step.module.modules()) if step.module is not None else []
-    weights = list(step.module.parameters()) if step.module is not None else []
-    training = [module.training for module in modules]
-    gradients = [weight.grad for weight in weights]
-    for weight in weights:
-        weight.grad = None
-    try:
-        if step.module is not None and (not step.trains or not step.module.training):
-            step.module.train(step.trains)
-        yield
-    finally:
-        for module, was_training in zip(modules, training, strict=True):
-            module.training = was_training
-        for weight, gradient in zip(weights, gradients, strict=True):
-            weight.grad = gradient
 
 
 def _result(name: str, batch_size: int, traced: TracedStep, settings: Settings) -> CountResult:

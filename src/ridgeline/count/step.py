@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ridgeline.count.dispatch import Autocast
 from ridgeline.count.memory import distinct_bytes
+from ridgeline.count.meta import META
 from ridgeline.count.records import Memory, Settings, shapes_text
 from ridgeline.count.trace import Tracer, shapes_of
 from ridgeline.errors import RidgelineError
@@ -26,9 +27,6 @@ from ridgeline.workloads.losses import make_optimizer
 
 AMP_DTYPE = torch.float16
 STEPS_BEFORE = 1000  # optimizer steps taken before the one that is counted
-
-
-META, REAL = "meta", "real"  # what a step is traced on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

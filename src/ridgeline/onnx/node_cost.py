@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ridgeline.costs.work import Work
-from ridgeline.onnx.node import Constants, NodeCall, Tensor
+from ridgeline.onnx.node import NodeCall, Tensor
 from ridgeline.onnx.ops import data, elementwise, find_entry, products
 from ridgeline.onnx.ops.products import packed_product
 from ridgeline.onnx.shapes import BROKEN, misfit
@@ -117,10 +117,7 @@ NOT_LEARNED: dict[str, tuple[int, ...]] = {
     "STFT": (2,), "Tile": (1,), "NonMaxSuppression": (0, 1, 2, 3, 4), "TopK": (1,), "Where": (0,),
     "Sin": (0,), "Cos": (0,), "RotaryEmbedding": (1, 2, 3), "GroupQueryAttention": (7, 8, 12, 13),
     # scales, zero points and the order of groups of weights that are stored quantised
-    "MatMulNBits": (2, 3, 4), "QGemm": (1, 2, 4, 5, 7, 8), "QAttention": (3, 4, 6, 7),
-    "MatMulIntegerToFloat": (2, 3, 4, 5), "DynamicQuantizeMatMul": (2, 3),
-    "QLinearAdd": (1, 2, 4, 5, 6, 7),
-    "QLinearMul": (1, 2, 4, 5, 6, 7),
+    "MatMulNBits": (2, 3, 4),
 }  # fmt: skip
 ARITHMETIC = ("Mul", "Div", "Add", "Sub", "Max", "Min", "Where")
 INITIAL_STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
@@ -163,8 +160,7 @@ def find_stored(rows: Sequence[NodeCost]) -> Stored:
     tensors: dict[int, Tensor] = {}
     learned: set[int] = set()
     stored = Stored()
-    makers = _setting_makers(rows)
-    for number, row in enumerate(rows):
+    for row in rows:
         call = row.call
         for index, tensor in enumerate(call.operands):
             if tensor is None or not tensor.is_weight:
@@ -175,32 +171,11 @@ def find_stored(rows: Sequence[NodeCost]) -> Stored:
                 n, k = packed_product(call)
                 stored.packed[tensor.ident] = n * k
                 learned.add(tensor.ident)
-            is_setting = number in makers or _is_setting(call, index, tensor)
-            if _can_be_learned(tensor) and not is_setting:
+            if _can_be_learned(tensor) and not _is_setting(call, index, tensor):
                 learned.add(tensor.ident)
     for ident, tensor in tensors.items():
         (stored.params if ident in learned else stored.buffers)[ident] = tensor
     return stored
-
-
-def _setting_makers(rows: Sequence[NodeCost]) -> set[int]:
-    """Nodes on constants of whose results all uses are settings, as sizes or initial states."""
-    constants = Constants(row.call for row in rows)
-    makers: set[int] = set()
-    used: set[int] = set()
-    used_otherwise: set[int] = set()
-    for number in reversed(range(len(rows))):
-        call = rows[number].call
-        results = {t.ident for t in call.outputs}
-        is_constant = all(t in constants for t in call.outputs)
-        if results & used and not results & used_otherwise and is_constant:
-            makers.add(number)
-        for index, tensor in enumerate(call.operands):
-            if tensor is not None:
-                used.add(tensor.ident)
-                if number not in makers and not _is_setting(call, index, tensor):
-                    used_otherwise.add(tensor.ident)
-    return makers
 
 
 def _can_be_learned(tensor: Tensor) -> bool:
