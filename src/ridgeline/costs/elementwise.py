@@ -56,7 +56,7 @@ def elementwise(call: Call, flops: int, transcendentals: int = 0) -> Work:
     """So much for each element of the result; none where no operand is floating-point."""
     n = max((t.numel for t in call.outputs), default=0)
     if not call.is_float:
-        return Work(terms=(("n", n),), factor=0)
+        return Work()
     return Work.per_element(n, flops, transcendentals=transcendentals * n)
 
 
@@ -104,8 +104,7 @@ def loss(
         other_flops=flops * n + is_mean,
         transcendentals=each[1] * n,
         read_bytes=read_bytes,
-        factor=flops,
-        terms=((name, n),),
+        parts=((flops, ((name, n),)),),
     )
 
 
@@ -114,9 +113,7 @@ def cross_entropy(n: int, targets: int, *, each: int) -> Work:
     return Work(
         other_flops=SOFTMAX * n + each * targets,
         transcendentals=n + targets,
-        factor=SOFTMAX,
-        terms=(("n", n),),
-        more=((each, (("targets", targets),)),),
+        parts=((SOFTMAX, (("n", n),)), (each, (("targets", targets),))),
     )
 
 
@@ -126,8 +123,7 @@ def ctc_loss(states: int, *, recursions: int) -> Work:
     return Work(
         other_flops=flops * recursions * states,
         transcendentals=transcendentals * recursions * states,
-        factor=flops * recursions,
-        terms=(("states", states),),
+        parts=((flops * recursions, (("states", states),)),),
     )
 
 
@@ -201,4 +197,4 @@ def norm_backward(
 
 def weight_norm(n: int, norms: int) -> Work:
     """v·(g/|v|): squares and their sum, a root and a quotient for each norm, a product."""
-    return Work(other_flops=3 * n + norms, transcendentals=norms, factor=3, terms=(("n", n),))
+    return Work(other_flops=3 * n + norms, transcendentals=norms, parts=((3, (("n", n),)),))

@@ -105,9 +105,7 @@ class Work:
     transcendentals: int = 0
     read_bytes: int | None = None
     written_bytes: int | None = None
-    factor: int = 1  # the number before the terms in the written-out formula
-    terms: Terms = ()  # the factors of the largest part, as in ("N", 32), ("Cout", 64)
-    more: tuple[Part, ...] = ()  # products that are added to it in the written-out formula
+    parts: tuple[Part, ...] = ()  # the written-out formula, the largest product first
     rest: str = "other"  # the name of FLOPs that are in none of these products
 
     @classmethod
@@ -126,23 +124,18 @@ class Work:
             transcendentals=transcendentals,
             read_bytes=read_bytes,
             written_bytes=written_bytes,
-            factor=flops,
-            terms=(("n", n),),
+            parts=((flops, (("n", n),)),),
         )
 
     def with_bytes(self, *, read: int | None = None, written: int | None = None) -> Work:
         """The same work, with these bytes instead of the default."""
         return replace(self, read_bytes=read, written_bytes=written)
 
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """The products that are written out; none where none is."""
-        return ((self.factor, self.terms), *self.more) if self.terms and self.factor else ()
-
     def parts_of(self, flops: int) -> tuple[Part, ...]:
         """The written-out formula: products and a named rest that add up to these FLOPs."""
         rest = flops - sum_parts(self.parts)
-        return (*self.parts, *named_part(self.rest, rest)) if self.parts and rest >= 0 else ()
+        is_written_out = self.parts and self.parts[0][0] and rest >= 0
+        return (*self.parts, *named_part(self.rest, rest)) if is_written_out else ()
 
     def cost(self, call: Call) -> Cost:
         read, written = self.read_bytes, self.written_bytes

@@ -30,7 +30,7 @@ from ridgeline.onnx.node_cost import (
 from ridgeline.onnx.shapes import KEEP_SOME
 from ridgeline.onnx.training import NO_GRADIENT_NOTE, NOTE, OPTIMIZERS, find_gradients
 from ridgeline.plain import plain_line
-from ridgeline.records import MODES, Cost
+from ridgeline.records import MODES
 from ridgeline.settings import one_of
 
 if TYPE_CHECKING:
@@ -129,22 +129,16 @@ def _check_unmatched(walk: Walk) -> None:
 
 def _op_cost(row: NodeCost, phase: str, call: NodeCall, work: Work | None) -> OpCost:
     times = row.repeats
-    if work is None:
-        one = Cost(read_bytes=call.read_bytes, written_bytes=call.written_bytes)
-    else:
-        one = work.cost(call)
-    if times != 1:
-        one = one * times
-        if work is not None and work.terms:
-            more = tuple((factor, (("times", times), *terms)) for factor, terms in work.more)
-            work = replace(work, terms=(("times", times), *work.terms), more=more)
+    if work is not None and times != 1:
+        parts = tuple((factor, (("times", times), *terms)) for factor, terms in work.parts)
+        work = replace(work, parts=parts)
     return OpCost(
         path=row.path,
         op=call.op,
         kind=row.kind,
         phase=phase,
         dtype=call.dtype_name,
-        cost=one,
+        cost=(work or Work()).cost(call) * times,  # without a formula only its bytes
         work=work,
         call=call,
         settings=attributes_text(call),

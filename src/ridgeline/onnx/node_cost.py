@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ridgeline.costs.work import Work
-from ridgeline.onnx.node import NodeCall, Tensor
+from ridgeline.onnx.node import Constants, NodeCall, Tensor
 from ridgeline.onnx.ops import data, elementwise, find_entry, products
 from ridgeline.onnx.ops.products import packed_product
 from ridgeline.onnx.shapes import BROKEN, misfit
@@ -160,7 +160,8 @@ def find_stored(rows: Sequence[NodeCost]) -> Stored:
     tensors: dict[int, Tensor] = {}
     learned: set[int] = set()
     stored = Stored()
-    for row in rows:
+    makers = _setting_makers(rows)
+    for number, row in enumerate(rows):
         call = row.call
         for index, tensor in enumerate(call.operands):
             if tensor is None or not tensor.is_weight:
@@ -171,11 +172,32 @@ def find_stored(rows: Sequence[NodeCost]) -> Stored:
                 n, k = packed_product(call)
                 stored.packed[tensor.ident] = n * k
                 learned.add(tensor.ident)
-            if _can_be_learned(tensor) and not _is_setting(call, index, tensor):
+            is_setting = number in makers or _is_setting(call, index, tensor)
+            if _can_be_learned(tensor) and not is_setting:
                 learned.add(tensor.ident)
     for ident, tensor in tensors.items():
         (stored.params if ident in learned else stored.buffers)[ident] = tensor
     return stored
+
+
+def _setting_makers(rows: Sequence[NodeCost]) -> set[int]:
+    """Nodes on constants of whose results all uses are settings, as sizes or initial states."""
+    constants = Constants(row.call for row in rows)
+    makers: set[int] = set()
+    used: set[int] = set()
+    used_otherwise: set[int] = set()
+    for number in reversed(range(len(rows))):
+        call = rows[number].call
+        results = {t.ident for t in call.outputs}
+        is_constant = all(t in constants for t in call.outputs)
+        if results & used and not results & used_otherwise and is_constant:
+            makers.add(number)
+        for index, tensor in enumerate(call.operands):
+            if tensor is not None:
+                used.add(tensor.ident)
+                if number not in makers and not _is_setting(call, index, tensor):
+                    used_otherwise.add(tensor.ident)
+    return makers
 
 
 def _can_be_learned(tensor: Tensor) -> bool:

@@ -170,8 +170,8 @@ def _as_forward(row: NodeCost, work: Work, sides: Sides) -> Parts:
     call, is_attention = row.call, row.kind == "attention"
     read = (call.read_bytes if work.read_bytes is None else work.read_bytes) + call.out.nbytes
     if is_attention:
-        more = tuple((2 * factor, terms) for factor, terms in work.more)
-        work = replace(work, macs=2 * work.macs, factor=2 * work.factor, more=more)
+        twice = tuple((2 * factor, terms) for factor, terms in work.parts)
+        work = replace(work, macs=2 * work.macs, parts=twice)
     parts = Parts()
     for phase in PHASES:
         sided = zip(call.operands, sides, strict=False)

@@ -219,7 +219,7 @@ def _projected_attention(call: NodeCall) -> Work:
         work,
         macs=work.macs + tokens * x.shape[-1] * w.shape[1],
         other_flops=work.other_flops + biased + rotary,
-        more=((2, terms),),
+        parts=(*work.parts, (2, terms)),
     )
 
 
