@@ -126,32 +126,24 @@ def _innermost_module(text: str) -> str:
 # ---------------------------------------------------------------- versions of operators
 
 
-@dataclass(frozen=True, slots=True)
-class Opsets:
-    """Versions by domain, and the same in the form that onnx takes."""
+Opsets = Mapping[str, int]  # versions by domain
 
-    versions: Mapping[str, int]
-    imports: list[OperatorSetIdProto]
 
-    @classmethod
-    def of(cls, versions: Mapping[str, int]) -> Opsets:
-        return cls(versions, [onnx.helper.make_opsetid(d, v) for d, v in versions.items()])
+def extend_opsets(versions: Opsets, imports: Iterable[OperatorSetIdProto]) -> Opsets:
+    """A function's own go before those of the model around it."""
+    return {**versions, **{plain_domain(one.domain): one.version for one in imports}}
 
-    def extend(self, imports: Iterable[OperatorSetIdProto]) -> Opsets:
-        """A function's own go before those of the model around it."""
-        own = {plain_domain(o.domain): o.version for o in imports}
-        return Opsets.of({**self.versions, **own})
 
-    def version(self, domain: str) -> int:
-        """The first of a domain that is not named; of the standard one, the newest.
+def find_version(versions: Opsets, domain: str) -> int:
+    """The first of a domain that is not named; of the standard one, the newest.
 
-        Versions of the standard one that onnx does not have are the newest, too.
-        """
-        version = self.versions.get(domain, 0)
-        if domain:
-            return version or 1
-        newest = onnx.defs.onnx_opset_version()
-        return version if 1 <= version <= newest else newest
+    Versions of the standard one that onnx does not have are the newest, too.
+    """
+    version = versions.get(domain, 0)
+    if domain:
+        return version or 1
+    newest = onnx.defs.onnx_opset_version()
+    return version if 1 <= version <= newest else newest
 
 
 # ---------------------------------------------------------------- the walk
@@ -251,7 +243,7 @@ class Walk:
             name=node_name(node, number),
             op_type=plain_line(node.op_type),
             domain=plain_line(node.domain),
-            version=self.opsets.version(node.domain),
+            version=find_version(self.opsets, node.domain),
             attributes=read_attributes(node),
             operands=tuple(scope.value(name) if name else None for name in node.input),
             results=(),
@@ -269,9 +261,9 @@ class Walk:
         return self.add_node(call, node, scope, path)
 
     def add_node(self, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
-        context = ShapeContext(
-            self.opsets.imports, self.opsets.version(""), self.bound, scope.declared, self.note
-        )
+        imports = [onnx.helper.make_opsetid(d, v) for d, v in self.opsets.items()]
+        standard = find_version(self.opsets, "")
+        context = ShapeContext(imports, standard, self.bound, scope.declared, self.note)
         results = set_results(call, node, context)
         self.rows.append(cost_node(call, path))
         return results
@@ -320,7 +312,7 @@ def walk_model(
     walk = Walk(
         path=path,
         bound=bound,
-        opsets=Opsets.of({}).extend(model.opset_import),
+        opsets=extend_opsets({}, model.opset_import),
         functions={(plain_domain(f.domain), f.name, f.overload): f for f in model.functions},
         runners=runners,
         causal=causal,
@@ -384,7 +376,7 @@ def _call_function(
     scope.values = {name: t for name, t in operands.items() if t is not None}
     absent = operands.keys() - scope.values.keys()
     attributes = {a.name: a for a in (*function.attribute_proto, *node.attribute)}
-    walk.opsets = outer.extend(function.opset_import)
+    walk.opsets = extend_opsets(outer, function.opset_import)
     try:
         with walk.enter(path):
             check_order(function.node, walk.path)

@@ -22,7 +22,7 @@ from onnx.shape_inference import infer_node_outputs
 
 from ridgeline.costs.work import MalformedError, Shape
 from ridgeline.onnx.dims import LARGEST, shape_of, tensor_type
-from ridgeline.onnx.node import BOOL, NodeCall, Tensor, dtype_of, new_ident, unknown_tensor
+from ridgeline.onnx.node import BOOL, RANDOM, NodeCall, Tensor, dtype_of, new_ident, unknown_tensor
 
 if TYPE_CHECKING:
     from onnx import (
@@ -143,6 +143,8 @@ def infer(
     schema = find_schema(node.op_type, version, node.domain)
     if schema is None:
         return results
+    if node.op_type == "STFT" and not any(a.name == "onesided" for a in node.attribute):
+        node.attribute.append(onnx.helper.make_attribute("onesided", 1))  # onnx infers as if 0
     if problem := inference_hazard(node):
         raise MalformedError(problem)
     named = [(name, t) for name, t in zip(node.input, operands, strict=False) if t is not None]
@@ -227,18 +229,6 @@ def inference_hazard(node: NodeProto) -> str:
 
 # ---------------------------------------------------------------- small values
 
-EVALUATED = frozenset({
-    "Abs", "Add", "And", "ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr",
-    "BitwiseXor", "Cast", "CastLike", "Ceil", "Clip", "Compress", "Concat", "ConstantOfShape",
-    "CumSum", "Div", "Equal", "Exp", "Expand", "EyeLike", "Flatten", "Floor", "Gather",
-    "GatherElements", "GatherND", "Greater", "GreaterOrEqual", "Identity", "IsInf", "IsNaN", "Less",
-    "LessOrEqual", "Log", "Max", "Mean", "Min", "Mod", "Mul", "Neg", "NonZero", "Not", "OneHot",
-    "Or", "Pad", "Pow", "Range", "Reciprocal", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
-    "ReduceSum", "Relu", "Reshape", "Resize", "Round", "ScatterElements", "ScatterND", "Sign",
-    "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tile", "TopK", "Transpose", "Trilu",
-    "Unique", "Unsqueeze", "Where", "Xor",
-})  # fmt: skip
-"""Operators that exporters compute shapes with; evaluated where all operands are known."""
 GROWING = frozenset({
     "ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Reshape", "Resize", "Split", "Tile",
 })  # fmt: skip
@@ -251,7 +241,9 @@ def evaluate_node(call: NodeCall, node: NodeProto) -> Sequence[Array | None]:
         return ()
     if call.op_type in ("Shape", "Size"):
         return [_shape_value(call)]
-    if call.op_type not in EVALUATED or call.refused or not call.inputs:
+    if call.refused or not call.inputs:
+        return ()
+    if call.op_type.startswith(RANDOM) or "Sequence" in call.op_type:
         return ()
     if any(t.value is None for t in call.inputs) or not all(_may_be_small(call)):
         return ()

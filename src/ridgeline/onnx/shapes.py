@@ -100,22 +100,16 @@ def _set_value(result: Tensor, value: Any) -> None:
 def _by_inference(call: NodeCall, node: NodeProto, context: ShapeContext) -> Results:
     """By onnx's own inference; what it refuses is not known, and the call says why."""
     try:
-        form = STANDARD_FORM.get(call.op_type) if call.domain == MS else None
-        if form is None:
-            inferred = infer(node, call.version, call.operands, context.opsets)
-        else:
-            version = context.standard_version
-            copy, count = _as_standard(node, form, version), OPERANDS_OF_FORM.get(call.op_type)
-            del copy.input[count or len(node.input) :]
-            inferred = infer(copy, version, call.operands[:count], context.opsets)
+        form = FUSED.get(call.op_type, call.op_type)
+        if call.domain != MS or find_schema(form, context.standard_version, "") is None:
+            return infer(node, call.version, call.operands, context.opsets)
+        version = context.standard_version
+        copy, count = _as_standard(node, form, version), OPERANDS_OF_FORM.get(call.op_type)
+        del copy.input[count or len(node.input) :]
+        return infer(copy, version, call.operands[:count], context.opsets)
     except MalformedError as error:
         call.refused = str(error)
         return unknown_results(node)
-    try:
-        ours = as_tensors(list(node.output), _corrected(call, inferred))
-    except BROKEN:
-        return inferred
-    return [new or now for now, new in zip(inferred, ours, strict=True)]
 
 
 def _as_standard(node: NodeProto, op_type: str, version: int) -> NodeProto:
@@ -176,19 +170,6 @@ def _fill(
 
 
 # ---------------------------------------------------------------- standard operators
-
-
-def _corrected(call: NodeCall, inferred: Sequence[Tensor | None]) -> Types:
-    """Types of results where onnx's inference is wrong; none where it is right.
-
-    It takes an STFT to be two-sided where nothing is said, though one-sided is the default.
-    """
-    if call.domain or not inferred or inferred[0] is None or not inferred[0].is_known:
-        return []
-    shape = inferred[0].shape
-    if call.op_type == "STFT" and "onesided" not in call.attributes:
-        return [(inferred[0].elem, (*shape[:-2], shape[-2] // 2 + 1, shape[-1]))]
-    return []
 
 
 def _by_rule(call: NodeCall) -> Types:
@@ -268,10 +249,6 @@ def _group_query(call: NodeCall) -> Types:
 
 
 _SAME_AS_INPUT = "Gelu FastGelu BiasGelu QuickGelu RotaryEmbedding SimplifiedLayerNormalization"
-_STANDARD_IN_MS = (
-    "LayerNormalization QuantizeLinear DequantizeLinear GridSample Trilu GatherND Pad Range"
-    " Unique MatMulInteger QLinearConv"
-)
 RULES: dict[tuple[str, str], Callable[[NodeCall], Types]] = {
     ("", "SimplifiedLayerNormalization"): _same, ("", "GroupNormalization"): _same,
     ("", "MeanVarianceNormalization"): _same, ("", "GreaterOrEqual"): _comparison,
@@ -283,10 +260,7 @@ RULES: dict[tuple[str, str], Callable[[NodeCall], Types]] = {
     (MS, "Attention"): _attention,
     (MS, "MultiHeadAttention"): _multi_head, (MS, "GroupQueryAttention"): _group_query,
 }  # fmt: skip
-STANDARD_FORM = {  # the same operands and attributes, so onnx's own inference serves
-    "FusedConv": "Conv", "FusedGemm": "Gemm",
-    **{name: name for name in _STANDARD_IN_MS.split()},
-}  # fmt: skip
+FUSED = {"FusedConv": "Conv", "FusedGemm": "Gemm"}  # a standard operator, and an activation
 OPERANDS_OF_FORM = {"FusedConv": 3}
 
 
