@@ -424,8 +424,9 @@ def formula(operator: str, kind: str = "custom") -> Callable[[CostFunction], Cos
     returns a `Cost`, or a `Work` that leaves the bytes to ridgeline. It replaces any formula
     that the operator had.
     """
+    from ridgeline.costs.work import Entry
     from ridgeline.count.call import operator_of
-    from ridgeline.count.formulas import FORMULAS, Entry
+    from ridgeline.count.formulas import FORMULAS
 
     def register(function: CostFunction) -> CostFunction:
         FORMULAS[operator] = Entry(kind, function)

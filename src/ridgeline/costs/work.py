@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ridgeline.records import Cost
 
@@ -40,22 +40,29 @@ class Operand(Protocol):
         ...
 
 
-class Call(Protocol):
+class Call:
     """One call of an operator, as PyTorch or an ONNX file makes it."""
 
+    inputs: tuple[Any, ...]  # operands
+    outputs: tuple[Any, ...]
+
     @property
-    def inputs(self) -> Sequence[Operand]: ...
+    def is_float(self) -> bool:
+        """Whether the call does floating-point work at all."""
+        return any(t.is_float for t in self.inputs) or any(t.is_float for t in self.outputs)
+
     @property
-    def outputs(self) -> Sequence[Operand]: ...
+    def read_bytes(self) -> int:
+        """Each distinct operand once."""
+        return sum(t.nbytes for t in {t.ident: t for t in self.inputs}.values())
+
     @property
-    def is_float(self) -> bool: ...
-    @property
-    def read_bytes(self) -> int: ...
-    @property
-    def written_bytes(self) -> int: ...
+    def written_bytes(self) -> int:
+        return sum(t.nbytes for t in self.outputs)
+
     def moves(self, phases: Collection[str]) -> tuple[list[Moved], list[Moved]]:
         """The tensors that are read and those that are written in these phases."""
-        ...
+        raise NotImplementedError
 
 
 class MalformedError(Exception):
@@ -149,3 +156,24 @@ class Work:
 
 
 Phased = dict[str, Work]  # an operator that serves several phases at once
+
+# ---------------------------------------------------------------- registries of formulas
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    kind: str  # the family shown in tables: "conv", "matmul", "norm"
+    function: Callable[[Any], Work | Phased]  # of a call
+
+
+class Registry(dict[str, Entry]):
+    """Formulas by the names of operators, with their library: "aten::mm", "onnx::Conv"."""
+
+    def add_rows(self, kind: str, rows: Mapping[str, Any], library: str) -> None:
+        """Several names may be in one text."""
+        for names, function in rows.items():
+            for name in names.split():
+                key = name if "::" in name else f"{library}::{name}"
+                if key in self:
+                    raise ValueError(f"two formulas for {key!r}: {self[key]} and {function}")
+                self[key] = Entry(kind, function)

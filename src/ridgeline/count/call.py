@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
 import torch
 
-from ridgeline.costs.work import Moved, Phased, Work
+from ridgeline.costs.work import Call, Entry, Moved, Phased, Registry, Work
 
 DTYPE_NAMES = {
     torch.float64: "fp64",
@@ -59,7 +58,7 @@ def dtype_name(dtype: torch.dtype) -> str:
     return DTYPE_NAMES.get(dtype) or str(dtype).removeprefix("torch.")
 
 
-class OpCall:
+class OpCall(Call):
     """The input of every formula."""
 
     def __init__(
@@ -73,7 +72,8 @@ class OpCall:
         self.name = operator.name
         self.args = args
         self.kwargs = kwargs
-        self.outputs = outputs
+        self.inputs: tuple[TensorMeta, ...] = tuple(_tensors((*args, *kwargs.values())))
+        self.outputs: tuple[TensorMeta, ...] = outputs
         self.causal = "full"  # or "half": how causal attention is counted
 
     def get(self, argument: str, default: Any = None) -> Any:
@@ -86,26 +86,11 @@ class OpCall:
                 return self.args[position]
         return self.operator.defaults.get(argument, default)
 
-    @cached_property
-    def inputs(self) -> tuple[TensorMeta, ...]:
-        """Every tensor argument, in order; lists of tensors are flattened."""
-        return tuple(_tensors((*self.args, *self.kwargs.values())))
-
     @property
     def out(self) -> TensorMeta:
         return self.outputs[0]
 
-    @cached_property
-    def is_float(self) -> bool:
-        """Whether the call does floating-point work at all."""
-        return any(t.is_float for t in self.inputs) or any(t.is_float for t in self.outputs)
-
-    @cached_property
-    def read_bytes(self) -> int:
-        """Each distinct operand once."""
-        return sum(t.nbytes for t in {t.ident: t for t in self.inputs}.values())
-
-    @cached_property
+    @property
     def written_bytes(self) -> int:
         """Each result once, and each argument that the operator writes into."""
         into = self._written_into
@@ -138,24 +123,12 @@ def _tensors(values: Any) -> Iterator[TensorMeta]:
 Formula = Callable[[OpCall], Work | Phased]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    kind: str  # the family shown in tables: "conv", "matmul", "norm"
-    function: Formula
-
-
-FORMULAS: dict[str, Entry] = {}
+FORMULAS = Registry()
 FREE: set[str] = set()  # operators that move no data
 
 
 def add_rows(kind: str, rows: Mapping[str, Formula]) -> None:
-    """Formulas by the names of operators, several in one text; `aten::` where no library is."""
-    for names, function in rows.items():
-        for name in names.split():
-            key = name if "::" in name else f"aten::{name}"
-            if key in FORMULAS:
-                raise ValueError(f"two formulas for {key!r}: {FORMULAS[key]} and {function}")
-            FORMULAS[key] = Entry(kind, function)
+    FORMULAS.add_rows(kind, rows, "aten")
 
 
 def aten_names(names: str) -> frozenset[str]:

@@ -32,7 +32,7 @@ class NodeCost:
 
 def cost_node(call: NodeCall, path: str) -> NodeCost:
     """The operator's formula on the call; why there is none, or why it does not serve."""
-    entry = find_entry(call.domain, call.op_type)
+    entry = find_entry(call)
     if entry is None:
         return NodeCost(path, "unknown", call, None, reason=NO_FORMULA)
     work, reason = None, ""
@@ -52,7 +52,7 @@ def cost_node(call: NodeCall, path: str) -> NodeCost:
 
 def cost_broken_node(call: NodeCall, path: str, error: Exception) -> NodeCost:
     """Of a node whose results could not be computed."""
-    entry = find_entry(call.domain, call.op_type)
+    entry = find_entry(call)
     kind = entry.kind if entry else "control" if call.op_type in CONTROL else "unknown"
     return NodeCost(path, kind, call, None, reason=misfit(error))
 

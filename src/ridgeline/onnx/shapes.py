@@ -131,7 +131,7 @@ def _complete(call: NodeCall, names: list[str], results: Results, context: Shape
         own = as_tensors(names, _by_rule(call))
     except BROKEN as error:
         own = []
-        if isinstance(error, MalformedError) and find_entry(call.domain, call.op_type) is not None:
+        if isinstance(error, MalformedError) and find_entry(call) is not None:
             call.refused = call.refused or misfit(error)
     results = _fill(results, own, names)
     if _all_known(results):
