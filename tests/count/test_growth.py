@@ -51,7 +51,9 @@ def test_attention_is_quadratic_in_tokens(tokens: int) -> None:
         "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16,
         "vocab_size": 32,
     }  # fmt: skip
-    macs = ridgeline.growth("transformers:bert:BertModel", seq_len=60, config=config).by_size["macs"]
+    macs = ridgeline.growth("transformers:bert:BertModel", seq_len=60, config=config).by_size[
+        "macs"
+    ]
     per_token = 4 * 8 * 8 + 2 * 8 * 16
     pooled = 8 * 8  # the pooler looks at one token
     assert macs is not None

@@ -6,7 +6,7 @@
     own.py               the networks of our own: CIFAR-10 forms, an LSTM; yolo.py a detector
     inputs.py            images, labels and boxes
     losses.py            losses, and the optimizers that users name
-    data.py              real batches: folders of images, CIFAR-10, tokens
+    data.py              real batches: folders of images, CIFAR-10
     cifar10.py           CIFAR-10, synthetic images in its place, and classifiers of ten classes
     offline.py           nothing is downloaded while a model is built or run
 
