@@ -409,27 +409,15 @@ def _repeat(
     for row in rows:
         row.repeats *= trips
     walk.rows += rows
-    finals = [_final_state(a, b, trips) for a, b in zip(first, after, strict=False)]
     walk.link(first, states)
     walk.link(after, states)
-    walk.link(after, finals)
-    if trips > 1 and any(_changes_shape(a, b) for a, b in zip(first, after, strict=False)):
-        _note_first_iteration(walk, call)
-    return finals
-
-
-def _final_state(before: Tensor | None, after: Tensor, trips: int) -> Tensor:
-    """A side that grows is taken to grow as much in each iteration as in the first."""
     if trips == 1:
         return after
-    final = replace(after, value=None, ident=new_ident())
-    if before is None or not _changes_shape(before, after):
-        return final
-    if before.dims is None or after.dims is None or len(before.dims) != len(after.dims):
-        return unknown_tensor(after.name)
-    sides = zip(before.dims, after.dims, strict=True)
-    dims = tuple(a + trips * (b - a) for a, b in sides)
-    return replace(make_tensor(after.name, after.elem, dims), ident=final.ident)
+    finals = [replace(t, value=None, ident=new_ident()) for t in after]
+    walk.link(after, finals)
+    if any(_changes_shape(a, b) for a, b in zip(first, after, strict=False)):
+        _note_first_iteration(walk, call)
+    return finals
 
 
 def _changes_shape(a: Tensor | None, b: Tensor) -> bool:
