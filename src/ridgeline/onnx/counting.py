@@ -27,7 +27,6 @@ from ridgeline.onnx.node_cost import (
     find_stored,
     unknown_notes,
 )
-from ridgeline.onnx.shapes import KEEP_SOME
 from ridgeline.onnx.training import NO_GRADIENT_NOTE, NOTE, OPTIMIZERS, find_gradients
 from ridgeline.plain import plain_line
 from ridgeline.records import MODES
@@ -115,14 +114,12 @@ def _fused(costs: list[OpCost], outputs: list[Tensor], memory: Memory) -> FusedB
 
 def _check_unmatched(walk: Walk) -> None:
     """A size for a name that nothing has is a typing error."""
-    nodes = {row.call.name for row in walk.rows if row.call.op_type in KEEP_SOME}
-    names = nodes | walk.loops.keys()
-    strange = [name for name in walk.bound.numbers if name not in names]
+    strange = [name for name in walk.bound.numbers if name not in walk.loops]
     if strange:
         known = ", ".join(map(plain_line, walk.bound.sizes)) or "none"
         raise MissingSizeError(
             strange[0],
-            f"no dimension, loop or node is called {', '.join(map(quote_name, strange))}",
+            f"no dimension or loop is called {', '.join(map(quote_name, strange))}",
             hint=f"the open dimensions of this file: {known}",
         )
 

@@ -263,7 +263,7 @@ class Walk:
     def add_node(self, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
         imports = [onnx.helper.make_opsetid(d, v) for d, v in self.opsets.items()]
         standard = find_version(self.opsets, "")
-        context = ShapeContext(imports, standard, self.bound, scope.declared, self.note)
+        context = ShapeContext(imports, standard, scope.declared, self.note)
         results = set_results(call, node, context)
         self.rows.append(cost_node(call, path))
         return results

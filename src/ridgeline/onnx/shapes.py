@@ -16,8 +16,6 @@ import onnx
 
 from ridgeline.costs.products import broadcast
 from ridgeline.costs.work import MalformedError, Shape
-from ridgeline.errors import RidgelineError
-from ridgeline.onnx.dims import DimBindings, dim_option
 from ridgeline.onnx.infer import (
     evaluate_node,
     find_schema,
@@ -55,7 +53,6 @@ class ShapeContext:
 
     opsets: list[OperatorSetIdProto]
     standard_version: int
-    bound: DimBindings
     declared: Mapping[str, Tensor]  # types that the file states
     note: Callable[[str], None]
 
@@ -139,11 +136,18 @@ def _complete(call: NodeCall, names: list[str], results: Results, context: Shape
     if call.refused or _all_known(results):
         return results
     results = _fill(results, [context.declared.get(name) for name in names], names)
-    number = context.bound.numbers.get(call.name)
-    if number is None and _all_known(results):
+    if call.domain or _all_known(results):
         return results
-    largest = _largest(call, names, number, context)
-    return _fill(results, largest, names, over=number is not None)
+    try:
+        most = as_tensors(names, _most_kept(call))
+    except BROKEN:
+        return results
+    if any(most):
+        context.note(
+            f"{call.op_type} {call.name!r} keeps as much as its data say: the most it could is"
+            " counted"
+        )
+    return _fill(results, most, names)
 
 
 def as_tensors(names: list[str], types: Types) -> Results:
@@ -155,15 +159,13 @@ def as_tensors(names: list[str], types: Types) -> Results:
     ]
 
 
-def _fill(
-    results: Results, better: Sequence[Tensor | None], names: list[str], *, over: bool = False
-) -> Results:
+def _fill(results: Results, better: Sequence[Tensor | None], names: list[str]) -> Results:
     """Put known types in for unknown ones."""
     filled: Results = []
     for place, name in enumerate(names):
         now = results[place] if place < len(results) else None
         new = better[place] if place < len(better) else None
-        if name and new is not None and new.is_known and (over or now is None or not now.is_known):
+        if name and new is not None and new.is_known and (now is None or not now.is_known):
             now = replace(new, name=name, is_weight=False, ident=now.ident if now else new.ident)
         filled.append(now if name else None)
     return filled
@@ -267,49 +269,24 @@ OPERANDS_OF_FORM = {"FusedConv": 3}
 # ---------------------------------------------------------------- results whose size data decide
 
 
-def _largest(
-    call: NodeCall, names: list[str], number: int | None, context: ShapeContext
-) -> Results:
-    """As much as the user says, else the most there could be."""
-    try:
-        types = _kept_types(call, number) if not call.domain else []
-    except BROKEN:
-        types = []
-    if types and number is None:
-        context.note(
-            f"{call.op_type} {call.name!r} keeps as much as its data say:"
-            f" the most it could is counted; {dim_option(call.name)} gives another number"
-        )
-    return as_tensors(names, types)
-
-
 KEEP_SOME = frozenset({"NonZero", "NonMaxSuppression", "Compress", "Unique"})
 
 
-def _kept_types(call: NodeCall, number: int | None) -> Types:
-    """The results of so many items, or of as many as there can be."""
+def _most_kept(call: NodeCall) -> Types:
+    """The results of as many items as there can be."""
     x = call.get(0)
     if call.op_type not in KEEP_SOME or x is None or not x.is_known:
         return []
     axis, shape = call.attr("axis"), list(x.shape)
     whole = x.numel if axis is None else shape[axis]
+    if call.op_type == "NonZero":
+        return [(INT64, (len(x.shape), whole))]
     if call.op_type == "NonMaxSuppression":
         boxes, limit = x.shape[1], call.get(2)
         if limit is not None and limit.first_value is not None:
             boxes = min(boxes, max(int(limit.first_value), 0))
-        whole = prod(call.operand(1).shape[:2]) * boxes
-    if call.op_type == "Compress":
-        whole = min(whole, call.operand(1).numel)
-    if number is not None and number > whole:
-        raise RidgelineError(
-            f"{call.op_type} {call.name!r} keeps {whole} at most, not {number}",
-            hint=f"give a number up to {whole}, or none: then that is counted",
-        )
-    kept = whole if number is None else number
-    if call.op_type == "NonZero":
-        return [(INT64, (len(x.shape), kept))]
-    if call.op_type == "NonMaxSuppression":
-        return [(INT64, (kept, 3))]
+        return [(INT64, (prod(call.operand(1).shape[:2]) * boxes, 3))]
+    kept = min(whole, call.operand(1).numel) if call.op_type == "Compress" else whole
     if axis is not None:
         shape[axis] = kept
     values = (x.elem, tuple(shape) if axis is not None else (kept,))

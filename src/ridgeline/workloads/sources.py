@@ -225,18 +225,18 @@ def _own() -> dict[str, str]:
 # kernels are other programs, are registered by another name than their function's.
 
 REGISTERED = re.compile(r"^@register_model(?:\(\))?\n(?:[@#) ].*\n)*def (\w+)", re.MULTILINE)
-TASKS = ("segmentation", "detection", "video", "optical_flow")  # folders of torchvision's models
+TASKS = ("segmentation", "detection", "video")  # folders of torchvision's models
 
 
 @cache
 def _torchvision() -> dict[str, str]:
     files = (_folder("torchvision") / "models").rglob("*.py")
-    return {name: _task_of(path) for path in files for name in _registered(path)}
-
-
-def _task_of(path: Path) -> str:
-    folder = path.parent.name
-    return folder.replace("_", " ") if folder in TASKS else "classification"
+    return {
+        name: path.parent.name if path.parent.name in TASKS else "classification"
+        for path in files
+        if path.parent.name != "optical_flow"
+        for name in _registered(path)
+    }
 
 
 @cache
