@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ridgeline.costs.work import MalformedError, Shape, Work
+from ridgeline.costs.work import MalformedError, Shape
 from ridgeline.count.fused import fused_step
 from ridgeline.count.records import CAUSAL, FusedBytes, Memory, ModuleCall, OpCost
 from ridgeline.count.result import CountResult
@@ -21,13 +21,14 @@ from ridgeline.onnx.graph import Results, Runner, Scope, Walk, walk_model
 from ridgeline.onnx.infer import from_array, make_tensor
 from ridgeline.onnx.load import load
 from ridgeline.onnx.node import BOOL, INT64, NodeCall, Tensor, new_ident, unknown_tensor
-from ridgeline.onnx.node_cost import (
-    NodeCost,
-    Stored,
-    find_stored,
-    unknown_notes,
+from ridgeline.onnx.node_cost import NodeCost, Stored, find_stored, op_cost, unknown_notes
+from ridgeline.onnx.training import (
+    NO_GRADIENT_NOTE,
+    NOTE,
+    OPTIMIZERS,
+    find_gradients,
+    update_weights,
 )
-from ridgeline.onnx.training import NO_GRADIENT_NOTE, NOTE, OPTIMIZERS, find_gradients
 from ridgeline.plain import plain_line
 from ridgeline.records import MODES
 from ridgeline.settings import one_of
@@ -69,16 +70,11 @@ def count_onnx(
     rows, stored = walk.rows, find_stored(walk.rows)
     inputs = [walk.inputs[value.name] for value in real_inputs(model.graph)]
     outputs = [walk.outputs.get(o.name) or unknown_tensor(o.name) for o in model.graph.output]
-    costs = [_op_cost(row, "forward", row.call, row.work) for row in rows]
-    notes = [
-        *bound.notes,
-        *walk.notes,
-        *unknown_notes(rows),
-    ]
+    costs = [op_cost(row, "forward", row.call, row.work) for row in rows]
+    notes = [*bound.notes, *walk.notes, *unknown_notes(rows)]
     if mode == "train":
         gradients = find_gradients(rows, stored, walk.links)
-        costs += [_op_cost(g.row, g.phase, g.call, g.work) for g in gradients]
-        costs += _updates(stored, optimizer)
+        costs += [*gradients, *update_weights(stored, optimizer)]
         notes.append(NOTE if gradients else NO_GRADIENT_NOTE)
     memory = _step_memory(
         rows, inputs, outputs, stored, optimizer=optimizer if mode == "train" else None
@@ -122,55 +118,6 @@ def _check_unmatched(walk: Walk) -> None:
             f"no dimension or loop is called {', '.join(map(quote_name, strange))}",
             hint=f"the open dimensions of this file: {known}",
         )
-
-
-def _op_cost(row: NodeCost, phase: str, call: NodeCall, work: Work | None) -> OpCost:
-    times = row.repeats
-    if work is not None and times != 1:
-        parts = tuple((factor, (("times", times), *terms)) for factor, terms in work.parts)
-        work = replace(work, parts=parts)
-    return OpCost(
-        path=row.path,
-        op=call.op,
-        kind=row.kind,
-        phase=phase,
-        dtype=call.dtype_name,
-        cost=(work or Work()).cost(call) * times,  # without a formula only its bytes
-        work=work,
-        call=call,
-        settings=attributes_text(call),
-        repeats=row.repeats,
-    )
-
-
-def _updates(stored: Stored, optimizer: str) -> Iterator[OpCost]:
-    update = OPTIMIZERS[optimizer]
-    for ident, tensor in stored.trained.items():
-        call = NodeCall("", optimizer, "optimizer", 0, {}, (tensor,), (tensor,))
-        work = Work.per_element(
-            tensor.numel,
-            update.flops,
-            transcendentals=update.roots * tensor.numel,
-            read_bytes=update.read * tensor.nbytes,
-            written_bytes=update.written * tensor.nbytes,
-        )
-        row = NodeCost(stored.used_by[ident], "optimizer", call, None)
-        yield _op_cost(row, "optimizer", call, work)
-
-
-LONGEST_ATTRIBUTE = 16  # numbers or characters
-
-
-def attributes_text(call: NodeCall) -> str:
-    """The attributes that are short: `kernel_shape=3,3 strides=2,2 group=32`."""
-    parts = []
-    for name in call.attributes:
-        value = call.attr(name)
-        values = value if isinstance(value, list) else [value]
-        is_short = len(value if isinstance(value, list | str) else values) <= LONGEST_ATTRIBUTE
-        if is_short and all(isinstance(one, int | float | str) for one in values):
-            parts.append(f"{name}={plain_line(','.join(map(str, values)))}")
-    return " ".join(parts)
 
 
 def _precision(rows: list[NodeCost], stored: Stored) -> str:

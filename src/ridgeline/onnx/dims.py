@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 MOST_DIMS = 64  # of one tensor: numpy's own limit
 LARGEST = 1 << 48  # far above any real side; the product of several still is a quick number
 PLAIN_BATCH = ("batch", "batch_size", "batchsize")  # before names that only contain the word
-BATCH_NAMES = frozenset({"n", "b", "bs", "bsz", "nb", "bsize"})
 NOT_BATCH = re.compile(
     r"seq|len|time|step|token|height|width|channel|feature|past|cache|frame", re.I
 )
@@ -30,17 +29,15 @@ NOT_BATCH = re.compile(
 
 def real_inputs(graph: GraphProto) -> list[ValueInfoProto]:
     """The inputs that are not also stored: older files list the weights among them."""
-    stored = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
+    stored = {t.name for t in graph.initializer}
     return [value for value in graph.input if value.name not in stored]
 
 
 def tensor_type(kind: TypeProto) -> TypeProto.Tensor | None:
-    """The tensor that a type describes, through optionals; None for sequences and maps."""
+    """The tensor that a type describes, through optionals; None for sequences, maps and the like."""
     while kind.HasField("optional_type"):
         kind = kind.optional_type.elem_type
-    if kind.HasField("tensor_type"):
-        return kind.tensor_type
-    return kind.sparse_tensor_type if kind.HasField("sparse_tensor_type") else None
+    return kind.tensor_type if kind.HasField("tensor_type") else None
 
 
 def shape_of(kind: TypeProto, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
@@ -166,10 +163,7 @@ def _batch_symbol(axes: list[Axis]) -> str | None:
     """The dimension that is called so; else the first of the first input that has any."""
     symbols = _symbols(axes)
     plain = [s for name in PLAIN_BATCH for s in symbols if s.lower() == name]
-    named = [*plain, *(s for s in symbols if "batch" in s.lower())] or [
-        s for s in symbols if s.lower() in BATCH_NAMES
-    ]
-    if named:
+    if named := [*plain, *(s for s in symbols if "batch" in s.lower())]:
         return named[0]
     first = next((axis.symbol for axis in axes if axis.index == 0), "")
     return first if first and not NOT_BATCH.search(first) else None

@@ -19,7 +19,6 @@ from ridgeline.errors import RidgelineError
 from ridgeline.onnx.dims import DimBindings, dim_option, real_inputs
 from ridgeline.onnx.infer import (
     from_array,
-    from_sparse,
     from_stored,
     from_type,
     ident_of,
@@ -206,8 +205,6 @@ class Walk:
         with self.enter(prefix):
             for tensor in graph.initializer:
                 scope.add(from_stored(tensor))
-            for sparse in graph.sparse_initializer:
-                scope.add(from_sparse(sparse))
             check_order(graph.node, self.path)
             for number, node in enumerate(graph.node):
                 self.walk_node(node, number, scope, prefix)

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
         AttributeProto,
         NodeProto,
         OperatorSetIdProto,
-        SparseTensorProto,
         TensorProto,
         TypeProto,
     )
@@ -92,19 +91,11 @@ def from_stored(proto: TensorProto) -> Tensor:
     return tensor
 
 
-def from_sparse(proto: SparseTensorProto) -> Tensor:
-    """Taken to be dense."""
-    values = proto.values
-    return _as_weight(make_tensor(values.name, values.data_type, tuple(proto.dims)), values)
-
-
 def from_constant(node: NodeProto, name: str) -> Tensor:
     """The result of a Constant node: stored in the file as an initializer is."""
     for attribute in node.attribute:
         if attribute.name == "value":
             return from_stored(attribute.t)
-        if attribute.name == "sparse_value":
-            return from_sparse(attribute.sparse_tensor)
         if attribute.name in CONSTANTS:
             value = onnx.helper.get_attribute_value(attribute)
             return _as_weight(

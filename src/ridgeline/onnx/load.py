@@ -109,11 +109,10 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 ENTERED: dict[str, dict[int, str]] = {  # message → its fields that are messages worth entering
     "model": {7: "graph", 25: "function"},
-    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "graph": {1: "node", 5: "tensor"},
     "function": {7: "node", 11: "attribute"},
     "node": {5: "attribute"},
-    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
-    "sparse": {1: "tensor", 2: "tensor"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph"},
     "tensor": {},
 }
 LEFT_OUT: dict[str, frozenset[int]] = {
@@ -123,7 +122,6 @@ LEFT_OUT: dict[str, frozenset[int]] = {
     "node": frozenset({6}),  # doc_string
     "attribute": frozenset({13}),  # doc_string
     "tensor": frozenset({12, 16}),  # doc_string, metadata_props
-    "sparse": frozenset(),
 }
 NOTES = 9  # of a node: its metadata_props
 PAYLOAD = frozenset({4, 5, 6, 7, 9, 10, 11})  # of a tensor: raw_data and the typed lists

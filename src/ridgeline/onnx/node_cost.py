@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ridgeline.costs.work import Work
+from ridgeline.count.records import OpCost
 from ridgeline.onnx.node import Constants, NodeCall, Tensor
 from ridgeline.onnx.ops import data, elementwise, find_entry, products
 from ridgeline.onnx.ops.products import packed_product
 from ridgeline.onnx.shapes import BROKEN, misfit
+from ridgeline.plain import plain_line
 
 FAMILIES = (data, elementwise, products)  # imported for the formulas that they register
 FREE_KINDS = ("view", "constant")  # counted even where shapes are not known
@@ -65,6 +67,41 @@ def _is_negative(work: Work) -> bool:
     numbers = (work.macs, work.other_flops, work.transcendentals, work.read_bytes or 0,
                work.written_bytes or 0)  # fmt: skip
     return min(numbers) < 0
+
+
+def op_cost(row: NodeCost, phase: str, call: NodeCall, work: Work | None) -> OpCost:
+    """The row of a node in the table of operators, in all iterations of the loops around it."""
+    times = row.repeats
+    if work is not None and times != 1:
+        parts = tuple((factor, (("times", times), *terms)) for factor, terms in work.parts)
+        work = replace(work, parts=parts)
+    return OpCost(
+        path=row.path,
+        op=call.op,
+        kind=row.kind,
+        phase=phase,
+        dtype=call.dtype_name,
+        cost=(work or Work()).cost(call) * times,  # without a formula only its bytes
+        work=work,
+        call=call,
+        settings=attributes_text(call),
+        repeats=row.repeats,
+    )
+
+
+LONGEST_ATTRIBUTE = 16  # numbers or characters
+
+
+def attributes_text(call: NodeCall) -> str:
+    """The attributes that are short: `kernel_shape=3,3 strides=2,2 group=32`."""
+    parts = []
+    for name in call.attributes:
+        value = call.attr(name)
+        values = value if isinstance(value, list) else [value]
+        is_short = len(value if isinstance(value, list | str) else values) <= LONGEST_ATTRIBUTE
+        if is_short and all(isinstance(one, int | float | str) for one in values):
+            parts.append(f"{name}={plain_line(','.join(map(str, values)))}")
+    return " ".join(parts)
 
 
 # ---------------------------------------------------------------- notes

@@ -15,8 +15,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ridgeline.costs.work import Work
+from ridgeline.count.records import OpCost
 from ridgeline.onnx.node import UNKNOWN, Constants, NodeCall, Tensor
-from ridgeline.onnx.node_cost import FREE_KINDS, NodeCost, Stored
+from ridgeline.onnx.node_cost import FREE_KINDS, NodeCost, Stored, op_cost
 
 NOTE = (
     "training is estimated: the file has no backward pass and no loss;"
@@ -37,19 +38,10 @@ Sides = Sequence[str]  # for each operand the phase of its gradient; empty where
 Links = Sequence[tuple[int, int]]
 
 
-class Gradient(NamedTuple):
-    """One row of the backward pass."""
-
-    row: NodeCost
-    phase: str
-    call: NodeCall
-    work: Work | None
-
-
 # ---------------------------------------------------------------- which values have a gradient
 
 
-def find_gradients(rows: list[NodeCost], stored: Stored, links: Links) -> list[Gradient]:
+def find_gradients(rows: list[NodeCost], stored: Stored, links: Links) -> list[OpCost]:
     """The gradients of all nodes, last first. `links` are values that loops make others of.
 
     The gradient of a value goes on to the input, or to weights where weights alone make the value.
@@ -68,21 +60,31 @@ def find_gradients(rows: list[NodeCost], stored: Stored, links: Links) -> list[G
         for tensor in row.call.inputs:
             uses[tensor.ident] += row.repeats
     continued = {a for a, _ in links}
-    gradients: list[Gradient] = []
+    gradients: list[OpCost] = []
     for row in reversed(active):
         for out in row.call.outputs:  # gradients of a value that several nodes use
             more = uses[out.ident] + row.repeats * (out.ident in continued) - row.repeats
             if more > 0 and out.is_known and out.ident in needed:
                 once = replace(row, repeats=1)
-                gradients.append(Gradient(once, phase_of(out), row.call, _sum_of(out, more)))
+                gradients.append(op_cost(once, phase_of(out), row.call, _sum_of(out, more)))
         for phase, work in _row_gradients(row, [phase_of(t) for t in row.call.operands]):
-            gradients.append(Gradient(row, phase, row.call, work))
+            gradients.append(op_cost(row, phase, row.call, work))
     for ident, tensor in stored.trained.items():  # and of a weight
         if (more := uses[ident] - 1) > 0:
-            call = NodeCall("", "Add", "", 0, {}, (tensor,), (tensor,))
-            row = NodeCost(stored.used_by[ident], "pointwise", call, None)
-            gradients.append(Gradient(row, WEIGHT_GRAD, call, _sum_of(tensor, more)))
+            gradients.append(
+                _weight_row(stored, ident, "Add", "", WEIGHT_GRAD, _sum_of(tensor, more))
+            )
     return gradients
+
+
+def _weight_row(
+    stored: Stored, ident: int, op_type: str, domain: str, phase: str, work: Work
+) -> OpCost:
+    """Work on a weight, at the first node that uses it."""
+    tensor = stored.trained[ident]
+    call = NodeCall("", op_type, domain, 0, {}, (tensor,), (tensor,))
+    kind = domain or "pointwise"
+    return op_cost(NodeCost(stored.used_by[ident], kind, call, None), phase, call, work)
 
 
 def _find_needed(rows: Sequence[NodeCost], trained: Iterable[int], links: Links) -> set[int]:
@@ -208,3 +210,16 @@ OPTIMIZERS: dict[str, Update] = {
     "adadelta": Update(flops=14, roots=2, read=16, written=11, state=2),
 }
 """As PyTorch's optimizers run, operator by operator; their step counters are left out."""
+
+
+def update_weights(stored: Stored, optimizer: str) -> Iterator[OpCost]:
+    update = OPTIMIZERS[optimizer]
+    for ident, tensor in stored.trained.items():
+        work = Work.per_element(
+            tensor.numel,
+            update.flops,
+            transcendentals=update.roots * tensor.numel,
+            read_bytes=update.read * tensor.nbytes,
+            written_bytes=update.written * tensor.nbytes,
+        )
+        yield _weight_row(stored, ident, optimizer, "optimizer", "optimizer", work)
