@@ -34,7 +34,7 @@ def real_inputs(graph: GraphProto) -> list[ValueInfoProto]:
 
 
 def tensor_type(kind: TypeProto) -> TypeProto.Tensor | None:
-    """The tensor that a type describes, through optionals; None for sequences, maps and the like."""
+    """The tensor that a type describes, through optionals; None for all others."""
     while kind.HasField("optional_type"):
         kind = kind.optional_type.elem_type
     return kind.tensor_type if kind.HasField("tensor_type") else None
