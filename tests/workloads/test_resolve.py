@@ -148,8 +148,8 @@ def test_list_by_part_by_pattern_and_by_source() -> None:
 
 
 def test_the_names_are_those_that_the_packages_know() -> None:
-    quantised = {name for name in models.list_models() if name.startswith("quantized_")}
-    assert set(sources.models_of("torchvision")) == set(models.list_models()) - quantised
+    others = {name for name in models.list_models() if name.startswith(("quantized_", "raft_"))}
+    assert set(sources.models_of("torchvision")) == set(models.list_models()) - others
     assert set(sources.models_of("timm")) == set(timm.list_models())
     tables = [getattr(modeling_auto, f"{head}_MAPPING_NAMES") for head in sources.HEADS]
     assert set(sources.models_of("transformers")) == set().union(*tables)

@@ -211,16 +211,24 @@ def conv3x3(before: int, after: int, stride: int) -> nn.Conv2d:
 # The eight convolutions of arXiv:1409.1556, batch norm, one linear layer. Five poolings bring
 # 32x32 down to one pixel, so only its 512 channels are left for the head. 9,231,114 parameters.
 
+STAGES = ((64,), (128,), (256, 256), (512, 512), (512, 512))  # a pooling after each
+
 
 class Vgg11Cifar(nn.Module):
     """Images (N, 3, 32, 32) to scores (N, classes)."""
 
     def __init__(self, classes: int = 10) -> None:
         super().__init__()
-        from torchvision.models.vgg import cfgs, make_layers
-
-        self.features = make_layers(cfgs["A"], batch_norm=True)
-        self.head = nn.Linear(512, classes)
+        layers: list[nn.Module] = []
+        before = 3
+        for stage in STAGES:
+            for after in stage:
+                layers += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after)]
+                layers += [nn.ReLU(inplace=True)]
+                before = after
+            layers += [nn.MaxPool2d(2)]
+        self.features = nn.Sequential(*layers)
+        self.head = nn.Linear(STAGES[-1][-1], classes)
 
     def forward(self, x: Tensor) -> Tensor:
         scores: Tensor = self.head(self.features(x).mean((2, 3)))
