@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -99,13 +99,8 @@ def _arguments(model: Any, inputs: Any) -> Inputs:
             hint="pass inputs=: a tensor, a tuple of arguments, a dictionary of keyword arguments, "
             "or a shape such as (1, 3, 224, 224)",
         )
-    if isinstance(inputs, Mapping):
-        return Inputs(kwargs=dict(inputs))
-    if isinstance(inputs, list | tuple):
-        if inputs and all(isinstance(item, int) for item in inputs):
-            return Inputs(args=(torch.empty(tuple(inputs), device="meta"),))
-        return Inputs(args=tuple(inputs))
-    return Inputs(args=(inputs,))
+    is_shape = isinstance(inputs, list | tuple) and all(isinstance(item, int) for item in inputs)
+    return Inputs.of(torch.empty(tuple(inputs), device="meta") if is_shape and inputs else inputs)
 
 
 # ---------------------------------------------------------------- preparing a step

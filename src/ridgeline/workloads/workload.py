@@ -30,6 +30,13 @@ class Inputs:
     kwargs: dict[str, Any] = field(default_factory=dict)
     targets: object | None = None
 
+    @classmethod
+    def of(cls, given: Any) -> Inputs:
+        """Arguments as people give them: a dictionary of keywords, several in order, or one."""
+        if isinstance(given, Mapping):
+            return cls(kwargs=dict(given))
+        return cls(args=tuple(given) if isinstance(given, list | tuple) else (given,))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:

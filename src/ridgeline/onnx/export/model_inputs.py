@@ -174,9 +174,7 @@ def _as_inputs(model: nn.Module, inputs: Any) -> Inputs:
             f"{type(model).__name__} needs inputs",
             hint="pass inputs=: a tensor, a tuple of arguments or a dictionary of keywords",
         )
-    if isinstance(inputs, dict):
-        return Inputs(kwargs=inputs)
-    return Inputs(args=tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,))
+    return Inputs.of(inputs)
 
 
 def _batch_size(inputs: Inputs) -> int:
