@@ -220,11 +220,6 @@ def inference_hazard(node: NodeProto) -> str:
 
 # ---------------------------------------------------------------- small values
 
-GROWING = frozenset({
-    "ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Reshape", "Resize", "Split", "Tile",
-})  # fmt: skip
-"""Their results may be large, so these must be known to be small."""
-
 
 def evaluate_node(call: NodeCall, node: NodeProto) -> Sequence[Array | None]:
     """The values of the node's results; none where they are not known."""
@@ -236,7 +231,7 @@ def evaluate_node(call: NodeCall, node: NodeProto) -> Sequence[Array | None]:
         return ()
     if call.op_type.startswith(RANDOM) or "Sequence" in call.op_type:
         return ()
-    if any(t.value is None for t in call.inputs) or not all(_may_be_small(call)):
+    if any(t.value is None for t in call.inputs) or not all(is_small(t.dims) for t in call.outputs):
         return ()
     parameters = {"log": _log_nothing, "opsets": {"": call.version}, "verbose": 0,
                   "evaluator_cls": ReferenceEvaluator, "new_ops": None}  # fmt: skip
@@ -252,14 +247,6 @@ def evaluate_node(call: NodeCall, node: NodeProto) -> Sequence[Array | None]:
 
 def _log_nothing(*_: object) -> None:
     """The reference implementation's log."""
-
-
-def _may_be_small(call: NodeCall) -> list[bool]:
-    """Of each result; one of unknown size comes from small operands, and most do not grow."""
-    return [
-        is_small(t.dims) if t.dims is not None else call.op_type not in GROWING
-        for t in call.outputs
-    ]
 
 
 def _shape_value(call: NodeCall) -> Array | None:

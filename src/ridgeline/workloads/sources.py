@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
@@ -229,24 +229,14 @@ TASKS = ("segmentation", "detection", "video")  # folders of torchvision's model
 
 
 @cache
-def _torchvision() -> dict[str, str]:
-    files = (_folder("torchvision") / "models").rglob("*.py")
+def _registered(package: str) -> dict[str, str]:
+    """Name → task, by the folder that it is in; optical flow is left out."""
     return {
         name: path.parent.name if path.parent.name in TASKS else "classification"
-        for path in files
+        for path in (_folder(package) / "models").rglob("*.py")
         if path.parent.name != "optical_flow"
-        for name in _registered(path)
+        for name in REGISTERED.findall(path.read_text(encoding="utf-8"))
     }
-
-
-@cache
-def _timm() -> dict[str, str]:
-    files = (_folder("timm") / "models").glob("*.py")
-    return {name: "classification" for path in files for name in _registered(path)}
-
-
-def _registered(path: Path) -> list[str]:
-    return REGISTERED.findall(path.read_text(encoding="utf-8"))
 
 
 # ---------------------------------------------------------------- transformers
@@ -301,7 +291,7 @@ def _transformers() -> dict[str, str]:
 
 READERS: dict[str, Callable[[], dict[str, str]]] = {
     "ridgeline": _own,
-    "torchvision": _torchvision,
-    "timm": _timm,
+    "torchvision": partial(_registered, "torchvision"),
+    "timm": partial(_registered, "timm"),
     "transformers": _transformers,
 }

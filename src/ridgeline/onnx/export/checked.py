@@ -78,12 +78,6 @@ def export_model(
         return _Export(model, module, axes, settings, path, on_progress).run()
 
 
-def exporters_for(opset: int | None) -> tuple[str, ...]:
-    if opset is not None and opset < DYNAMO_OLDEST_OPSET:
-        return (TORCHSCRIPT,)
-    return (DYNAMO, TORCHSCRIPT)
-
-
 @dataclass(frozen=True, slots=True)
 class _Export:
     """One export: the attempts, and what they have in common."""
@@ -107,7 +101,8 @@ class _Export:
                 hint="its forward has to return a tensor, or a list or dictionary of tensors",
             )
         failure: Exception | None = None
-        for exporter in exporters_for(self.settings.opset):
+        is_old = (self.settings.opset or DYNAMO_OLDEST_OPSET) < DYNAMO_OLDEST_OPSET
+        for exporter in (TORCHSCRIPT,) if is_old else (DYNAMO, TORCHSCRIPT):
             try:
                 exported = self._try(exporter, example, outputs)
             except Exception as error:  # torch's exporters raise anything; the next may work
