@@ -163,7 +163,7 @@ Phased = dict[str, Work]  # an operator that serves several phases at once
 @dataclass(frozen=True, slots=True)
 class Entry:
     kind: str  # the family shown in tables: "conv", "matmul", "norm"
-    function: Callable[[Any], Work | Phased]  # of a call
+    function: Callable[[Any], Any]  # of a call: its Work, or one for each phase
 
 
 class Registry(dict[str, Entry]):
