@@ -425,9 +425,6 @@ def _without(t: Tensor | None, axis: int) -> Tensor | None:
     return make_tensor(t.name, t.elem, (*t.dims[:axis], *t.dims[axis + 1 :]))
 
 
-RUNNERS: Mapping[tuple[str, str], Runner] = {
-    ("", "If"): _run_if,
-    ("", "Loop"): _run_loop,
-    ("", "Scan"): _run_scan,
-}
-"""By domain and operator."""
+RUNNERS: Mapping[str, Runner] = {
+    "onnx::If": _run_if, "onnx::Loop": _run_loop, "onnx::Scan": _run_scan
+}  # fmt: skip

@@ -161,7 +161,7 @@ class Walk:
     bound: DimBindings
     opsets: Opsets  # of the model, or of the function that the walk is in
     functions: Mapping[FunctionKey, FunctionProto]
-    runners: Mapping[tuple[str, str], Runner]  # of operators with graphs, by domain and name
+    runners: Mapping[str, Runner]  # of operators with graphs
     causal: str = "full"
     rows: list[NodeCost] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)  # in order, each once
@@ -252,7 +252,7 @@ class Walk:
         function = self.functions.get((node.domain, node.op_type, node.overload))
         if function is not None:
             return _call_function(self, function, call, node, path)
-        runner = self.runners.get((call.domain, call.op_type))
+        runner = self.runners.get(call.op)
         if runner is not None:
             return runner(self, call, node, scope, path)
         return self.add_node(call, node, scope, path)
@@ -302,7 +302,7 @@ def walk_model(
     bound: DimBindings,
     *,
     values: Mapping[str, Any],
-    runners: Mapping[tuple[str, str], Runner],
+    runners: Mapping[str, Runner],
     causal: str = "full",
 ) -> Walk:
     """Walk the whole model; loops whose trip count is missing are asked for, all at once."""
