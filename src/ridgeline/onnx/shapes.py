@@ -127,15 +127,15 @@ def _complete(call: NodeCall, names: list[str], results: Results, context: Shape
     try:
         own = as_tensors(names, _by_rule(call))
     except BROKEN as error:
-        own = []
+        own = [None] * len(names)
         if isinstance(error, MalformedError) and find_entry(call) is not None:
             call.refused = call.refused or misfit(error)
-    results = _fill(results, own, names)
+    results = _fill(results, own)
     if _all_known(results):
         call.refused = ""
     if call.refused or _all_known(results):
         return results
-    results = _fill(results, [context.declared.get(name) for name in names], names)
+    results = _fill(results, [context.declared.get(name) for name in names])
     if call.domain or _all_known(results):
         return results
     try:
@@ -147,28 +147,26 @@ def _complete(call: NodeCall, names: list[str], results: Results, context: Shape
             f"{call.op_type} {call.name!r} keeps as much as its data say: the most it could is"
             " counted"
         )
-    return _fill(results, most, names)
+    return _fill(results, most)
 
 
 def as_tensors(names: list[str], types: Types) -> Results:
     """Results of these types; None for the rest."""
     padded: Types = [*types, *[None] * len(names)]
     return [
-        make_tensor(name, one[0], one[1]) if name and one is not None else None
+        make_tensor(name, *one) if name and one is not None else None
         for name, one in zip(names, padded, strict=False)
     ]
 
 
-def _fill(results: Results, better: Sequence[Tensor | None], names: list[str]) -> Results:
+def _fill(results: Results, better: Sequence[Tensor | None]) -> Results:
     """Put known types in for unknown ones."""
-    filled: Results = []
-    for place, name in enumerate(names):
-        now = results[place] if place < len(results) else None
-        new = better[place] if place < len(better) else None
-        if name and new is not None and new.is_known and (now is None or not now.is_known):
-            now = replace(new, name=name, is_weight=False, ident=now.ident if now else new.ident)
-        filled.append(now if name else None)
-    return filled
+    return [
+        replace(new, name=now.name, is_weight=False, ident=now.ident)
+        if now is not None and not now.is_known and new is not None and new.is_known
+        else now
+        for now, new in zip(results, better, strict=True)
+    ]
 
 
 # ---------------------------------------------------------------- standard operators
