@@ -31,11 +31,11 @@ class Inputs:
     targets: object | None = None
 
     @classmethod
-    def of(cls, given: Any) -> Inputs:
-        """Arguments as people give them: a dictionary of keywords, several in order, or one."""
-        if isinstance(given, Mapping):
-            return cls(kwargs=dict(given))
-        return cls(args=tuple(given) if isinstance(given, list | tuple) else (given,))
+    def of(cls, inputs: Any) -> Inputs:
+        """From what people write: a dictionary of keywords, several arguments in order, or one."""
+        if isinstance(inputs, Mapping):
+            return cls(kwargs=dict(inputs))
+        return cls(args=tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
