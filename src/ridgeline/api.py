@@ -331,7 +331,7 @@ def _settings(function: str, options: Mapping[str, Any]) -> Settings:
 
 
 def export(
-    model: Any, path: str | Path, inputs: Any = None, *, mode: str = "infer", batch_size: int = 1,
+    model: Any, path: str | Path, inputs: Any = None, *, batch_size: int = 1,
     input_size: InputSize = None, seq_len: int | None = None, config: Config = None,
     opset: int | None = None, static: bool = False, check: bool = True,
     external_above: int | str = "1GB", force: bool = False,
@@ -353,10 +353,10 @@ def export(
     from ridgeline.onnx.export.model_inputs import model_by_name, model_of_module
 
     if isinstance(model, str | Path):
-        spec = workload_spec(str(model), batch_size, input_size, seq_len, config, mode=mode)
+        spec = workload_spec(str(model), batch_size, input_size, seq_len, config)
         source = model_by_name(spec)
     else:
-        source = model_of_module(model, inputs, mode)
+        source = model_of_module(model, inputs)
     with destination(Path(path), force=force) as place:
         done = export_model(source, settings, place.draft, lambda step: None)
         place.commit()
@@ -424,8 +424,9 @@ def formula(operator: str, kind: str = "custom") -> Callable[[CostFunction], Cos
     returns a `Cost`, or a `Work` that leaves the bytes to ridgeline. It replaces any formula
     that the operator had.
     """
-    from ridgeline.count.formulas import FORMULAS, Entry
-    from ridgeline.count.trace import operator_of
+    from ridgeline.costs.work import Entry
+    from ridgeline.count.call import operator_of
+    from ridgeline.count.formulas import FORMULAS
 
     def register(function: CostFunction) -> CostFunction:
         FORMULAS[operator] = Entry(kind, function)

@@ -38,7 +38,7 @@ def test_offered_names(typed: str, offered: list[str]) -> None:
 
 
 def test_the_names_are_those_that_count_takes() -> None:
-    from ridgeline.count.counting import CAUSAL
+    from ridgeline.count.records import CAUSAL
     from ridgeline.profile.request import LEVELS, TIERS, TOOLS
     from ridgeline.workloads import list_models
 

@@ -103,7 +103,6 @@ REFUSED = [  # a command, the beginning of its error
     ("export none.py:make -o out.onnx", "no such file: none.py"),
     ("export net.py:mkae -o out.onnx", "unknown factory in net.py: 'mkae'"),
     (EXPORT, "net.py:make: the shape of the input is not known"),
-    (f"{SIZED} --mode learn", "unknown mode 'learn'"),
     (f"{SIZED} --opset 3", "opset 3 is too old"),
     (f"{SIZED} --external-above much", "'much' is not an amount of memory"),
     ("export net.py:make --input-size 4 -o net.py/net.onnx", "cannot write to net.py"),

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.count.cases import FP32, INT64, Case, Net, assert_cost, check, ids, table, x
-from torch import Tensor, nn
+from tests.count.cases import FP32, INT64, Case, assert_cost, check, ids, table, x
+from torch import nn
 
 import ridgeline
 
@@ -148,15 +148,3 @@ def test_boolean_mask_of_known_values() -> None:
     r = ridgeline.count(lambda a, m: a[m], (x(6, 4), mask))
     assert r.traced_on == "meta"
     assert r.op_costs[-1].call.outputs[0].shape == (3, 4)
-
-
-def test_fan_in_of_a_residual_adds_gradients() -> None:
-    def forward(net: Any, data: Tensor) -> Any:
-        start = net.first(data)
-        return start + net.second(start)
-
-    first, second = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
-    r = ridgeline.count(Net(forward, first=first, second=second), x(2, 4), mode="train")
-    assert_cost(r.phase("forward"), macs=64, other=8)
-    assert_cost(r.phase("input-grad"), macs=32, other=8, read=FP32 * (8 + 16 + 16), written=64)
-    assert_cost(r.phase("weight-grad"), macs=64, other=0)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,8 +11,6 @@ import numpy as np
 import onnx
 import pytest
 
-from ridgeline.count.result import CountResult
-from ridgeline.errors import RidgelineError
 from ridgeline.onnx import count_onnx
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
@@ -52,42 +48,6 @@ def open_dims(case: Any) -> dict[str, int]:
             if dim.dim_param:
                 found[dim.dim_param] = int(size)
     return found
-
-
-def counted(folder: Path) -> Iterator[tuple[str, CountResult]]:
-    path = folder / "model.onnx"
-    for case in cases():
-        path.write_bytes(case.model.SerializeToString())
-        yield case.name, count_onnx(path, dims=open_dims(case), values=values_of(case))
-
-
-@pytest.mark.slow
-def test_every_node_test_is_counted(tmp_path: Path) -> None:
-    results = dict(counted(tmp_path))
-    assert len(results) == len(cases()) > 1500
-    unknown = [op for result in results.values() for op in result.unknown]
-    standard = Counter(op for op in unknown if op.startswith("onnx::"))
-    assert standard == {"onnx::Scan": 1, "onnx::SequenceMap": 6, "onnx::StringSplit": 1}
-    others = {op.partition("::")[0] for op in unknown} - {"onnx"}
-    assert others == {"ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training"}
-
-
-@pytest.mark.slow
-def test_without_values_a_node_test_ends_in_a_count_or_our_error(tmp_path: Path) -> None:
-    path = tmp_path / "model.onnx"
-    asked: list[str] = []
-    for case in cases():
-        path.write_bytes(case.model.SerializeToString())
-        try:
-            count_onnx(path, mode="train")
-        except RidgelineError:
-            asked.append(case.name)
-    assert len(asked) < 40
-    assert all(any(word in name for word in ASKED) for name in asked)
-
-
-ASKED = ("loop", "range", "sequence", "identity_opt", "optional_has")
-"""Node tests that leave a trip count, or the length of a sequence, open."""
 
 
 LIGHT_MACS = {

@@ -17,9 +17,7 @@ from ridgeline.records import WorkloadSpec
 from ridgeline.workloads import list_models, own, resolve, sources
 from ridgeline.workloads.workload import parse_value
 
-OTHERS = (
-    "other sources are timm:NAME, transformers:TYPE, ultralytics:NAME and path/to/file.py:factory"
-)
+OTHERS = "other sources are timm:NAME, transformers:TYPE and path/to/file.py:factory"
 
 
 def test_listing_the_models_imports_none_of_their_packages() -> None:
@@ -73,7 +71,7 @@ def test_names_and_sources(model: str, name: str, source: str) -> None:
         (
             "torchvison:resnet50",
             "unknown source 'torchvison'\n  hint: did you mean torchvision? the sources are "
-            "ridgeline, torchvision, timm, transformers, ultralytics and path/to/file.py:factory",
+            "ridgeline, torchvision, timm, transformers and path/to/file.py:factory",
         ),
         (
             "torchvision:alexnett",
@@ -118,11 +116,6 @@ def without(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     [
         ("timm:resnet18", "timm", "pip install 'ridgeline[hf]'"),
         ("resnet50", "torch", "pip install 'ridgeline[torch]'"),
-        (
-            "ultralytics:yolov8n",
-            "ultralytics",
-            "pip install ultralytics (its licence is AGPL-3.0: ",
-        ),
     ],
 )
 def test_a_source_that_is_not_installed(
@@ -155,8 +148,8 @@ def test_list_by_part_by_pattern_and_by_source() -> None:
 
 
 def test_the_names_are_those_that_the_packages_know() -> None:
-    quantised = {name for name in models.list_models() if name.startswith("quantized_")}
-    assert set(sources.models_of("torchvision")) == set(models.list_models()) - quantised
+    others = {name for name in models.list_models() if name.startswith(("quantized_", "raft_"))}
+    assert set(sources.models_of("torchvision")) == set(models.list_models()) - others
     assert set(sources.models_of("timm")) == set(timm.list_models())
     tables = [getattr(modeling_auto, f"{head}_MAPPING_NAMES") for head in sources.HEADS]
     assert set(sources.models_of("transformers")) == set().union(*tables)

@@ -58,11 +58,6 @@ def test_training_gives_one_number(name: str) -> None:
     assert train_on_meta(workload(name, mode="train")).shape == ()
 
 
-def test_optical_flow_trains() -> None:
-    made = workload("raft_small", mode="train", input_size=(128,))
-    assert train_on_meta(made, batch_size=1).shape == ()
-
-
 DETECTORS = {
     "maskrcnn_resnet50_fpn": "loss_box_reg loss_classifier loss_mask loss_objectness"
     " loss_rpn_box_reg",
@@ -126,9 +121,3 @@ def test_segmentation_counts_half_of_its_second_head() -> None:
     one = torch.log(torch.tensor(4.0)).item()
     assert losses.segment(output, inputs).item() == pytest.approx(1.5 * one)
     assert losses.segment({"out": output["out"]}, inputs).item() == pytest.approx(one)
-
-
-def test_flow_weighs_the_last_refinement_most() -> None:
-    inputs = Inputs(targets=torch.zeros(1, 2, 1, 1))
-    estimates = [torch.full((1, 2, 1, 1), 10.0), torch.full((1, 2, 1, 1), 1.0)]
-    assert losses.flow(estimates, inputs).item() == pytest.approx(0.8 * 10 + 1)

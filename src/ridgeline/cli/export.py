@@ -9,7 +9,7 @@ from ridgeline.cli import options as opt
 from ridgeline.cli.messages import print_json
 from ridgeline.cli.progress import progress_bar
 from ridgeline.plain import plain_text
-from ridgeline.records import MODES, WorkloadSpec
+from ridgeline.records import WorkloadSpec
 from ridgeline.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ EXAMPLES = """
   ridgeline export bert -o bert.onnx --seq-len 128
   ridgeline export yolo -o yolo.onnx --input-size 480,640 --opset 18
   ridgeline export net.py:make -o net.onnx --input-size 3,64,64 --static -b 8
-  ridgeline export resnet18_cifar -o training.onnx --mode train
   ridgeline export vit_b_16 -o vit.onnx --json | jq '.exported.checks'
   ridgeline count resnet50 --compare-onnx resnet50.onnx -b 8
 
@@ -45,11 +44,6 @@ def export(
     input_size: opt.InputSize = None,
     seq_len: opt.SeqLen = None,
     config: opt.Config = None,
-    mode: str = opt.option(
-        "infer",
-        "infer, or train: the forward pass with dropout and batch statistics.",
-        choices=MODES,
-    ),
     opset: int | None = opt.option(None, "Version of ONNX's operators.", choices=OPSETS),
     static: bool = opt.option(False, "All dimensions are numbers: none is left open.", "--static"),
     external_above: int = opt.option(
@@ -82,7 +76,6 @@ def export(
     spec = WorkloadSpec(
         model=model,
         batch_size=batch_size,
-        mode=mode,
         input_size=opt.parse_input_size(input_size),
         seq_len=seq_len,
         config=opt.parse_config(config),
@@ -104,7 +97,7 @@ def exported_lines(exported: Exported) -> list[str]:
         weights = f" and {exported.data_path} {format_bytes(exported.data_bytes)}"
     return [
         f"{exported.path} {format_bytes(exported.file_bytes)}{weights}: opset {exported.opset},"
-        f" {exported.nodes} nodes, {exported.mode}, {exported.exporter} exporter",
+        f" {exported.nodes} nodes, {exported.exporter} exporter",
         *(f"  input   {port}" for port in exported.inputs),
         *(f"  output  {port}" for port in exported.outputs),
         *(f"  check   {_describe_check(check)}" for check in exported.checks),

@@ -24,7 +24,6 @@ from ridgeline.cli.tables import (
     to_markdown,
 )
 from ridgeline.count import result as layers
-from ridgeline.count.growth import QUANTITIES
 from ridgeline.count.records import cost_dict
 from ridgeline.errors import RidgelineError
 from ridgeline.onnx.compare import EXPLANATIONS, OTHER
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-    from ridgeline.count.growth import Growth, Polynomial
+    from ridgeline.count.growth import Formulas, Growth
     from ridgeline.count.result import CountResult
     from ridgeline.onnx.compare import OnnxComparison
     from ridgeline.pipeline.count_models import CountOutcome
@@ -244,18 +243,18 @@ def _growth_to_json(growth: Growth) -> dict[str, Any]:
     """The formulas, null where no polynomial fits."""
     return {
         "by_batch": _formulas_to_json(growth.by_batch),
-        "by_size": _formulas_to_json(growth.by_size) if growth.sizes else {},
+        "by_size": _formulas_to_json(growth.by_size),
         "size_name": growth.size_name,
         "sizes": list(growth.sizes),
-        "notes": [*growth.notes, *growth.misfits],
+        "notes": list(growth.notes),
     }
 
 
-def _formulas_to_json(formulas: dict[str, Polynomial]) -> dict[str, Any]:
-    dicts: dict[str, Any] = dict.fromkeys(QUANTITIES)
-    for name, p in formulas.items():
-        dicts[name] = {"formula": str(p), "coefficients": [float(c) for c in p.coefficients]}
-    return dicts
+def _formulas_to_json(formulas: Formulas) -> dict[str, Any]:
+    return {
+        name: p and {"formula": str(p), "coefficients": [float(c) for c in p.coefficients]}
+        for name, p in formulas.items()
+    }
 
 
 def _to_table(outcome: CountOutcome, view: CountView) -> pd.DataFrame:
@@ -455,7 +454,7 @@ def _growth_lines(model: str, growth: Growth) -> Iterator[str]:
     yield from (f"  note: {note}" for note in growth.notes)
 
 
-def _formula_lines(formulas: dict[str, Polynomial]) -> Iterator[str]:
+def _formula_lines(formulas: Formulas) -> Iterator[str]:
     for key, name in GROWTH_NAMES.items():
         formula = formulas.get(key)
         yield f"  {name} = {formula}" if formula else f"  {name}: no polynomial fits these sizes"

@@ -160,7 +160,7 @@ STEP_OPTIONS = (
                "--energy-time"),
     StepOption("layer_energy", MEASURED, "run",
                "Joules per layer, by repeating each; takes minutes."),
-    StepOption("data", DATA, "run", "A folder of images, CIFAR-10 or tokens; synthetic: a batch"
+    StepOption("data", DATA, "run", "A folder of images or CIFAR-10; synthetic: a batch"
                " that stays on the device; synthetic-host: one that is copied in every step."),
     StepOption("workers", DATA, "run", "Processes that load data."),
     StepOption("pin_memory", DATA, "run", "Copy from page-locked memory."),

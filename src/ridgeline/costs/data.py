@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import log2, prod
 
-from ridgeline.costs.work import Operand, Shape, Work
+from ridgeline.costs.work import Operand, Shape, Work, named_part
 
 
 def reduction(x: Operand, out: Operand, flops: int, per_result: int = 0, each: int = 0) -> Work:
     """FLOPs for each element read; transcendentals for each result, and for each element read."""
     if not x.is_float and not out.is_float:
-        return Work(terms=(("n", x.numel),), factor=0)
+        return Work()
     transcendentals = per_result * out.numel + each * x.numel
     return Work.per_element(x.numel, flops, transcendentals=transcendentals)
 
@@ -20,9 +20,7 @@ def mean(x: Operand, results: int, *, is_float: bool = True) -> Work:
     """An addition an element, a division a result."""
     return Work(
         other_flops=(x.numel + results) * is_float,
-        factor=int(is_float),
-        terms=(("n", x.numel),),
-        more=((1, (("results", results),)),),
+        parts=((int(is_float), (("n", x.numel),)), (1, (("results", results),))),
     )
 
 
@@ -49,7 +47,7 @@ def search_sorted(results: int, length: int, *, is_float: bool) -> Work:
 
 
 def _comparisons(count: int, *, is_float: bool) -> Work:
-    return Work(other_flops=count * is_float, factor=is_float, terms=(("n·log2", count),))
+    return Work(other_flops=count * is_float, parts=((is_float, (("n·log2", count),)),))
 
 
 def _log2(size: int) -> int:
@@ -60,10 +58,10 @@ def fourier_transform(points: int, count: int, *, is_real: bool, windowed: int =
     """5·n·log2(n) for a complex transform of n points, half of that where one side is real."""
     exact = 5 * points * count * log2(points) if points > 1 else 0
     flops = round(exact / 2 if is_real else exact)
+    name = "5·n·log2(points)/2" if is_real else "5·n·log2(points)"
     return Work(
         other_flops=flops + windowed,
-        terms=(("5·n·log2(points)/2" if is_real else "5·n·log2(points)", flops),),
-        more=((1, (("windowed", windowed),)),) if windowed else (),
+        parts=((1, ((name, flops),)), *named_part("windowed", windowed)),
     )
 
 
@@ -76,9 +74,10 @@ def pool_windows(
     """FLOPs for each element of a window, padding included, and for each result."""
     return Work(
         other_flops=n * (each * window + last) * is_float,
-        factor=each * is_float,
-        terms=(("n", n), ("window", window)),
-        more=((last * is_float, (("n", n),)),) if last else (),
+        parts=(
+            (each * is_float, (("n", n), ("window", window))),
+            *(((last * is_float, (("n", n),)),) if last else ()),
+        ),
     )
 
 
@@ -87,7 +86,7 @@ def adaptive_pool(x: Shape, out: Shape, dims: int, *, results: int = 0) -> Work:
     outer = prod(out[:-dims])
     sizes = zip(x[-dims:], out[-dims:], strict=True)
     visits = outer * prod(_covered(size, windows) for size, windows in sizes)
-    return Work(other_flops=visits + results, terms=(("visits", visits),))
+    return Work(other_flops=visits + results, parts=((1, (("visits", visits),)),))
 
 
 def _covered(size: int, windows: int) -> int:
@@ -101,8 +100,7 @@ def lp_pool(n: int, window: int, p: float) -> Work:
     return Work(
         other_flops=2 * n * window,
         transcendentals=powers + (n if p != 1 else 0),
-        factor=2,
-        terms=(("n", n), ("window", window)),
+        parts=((2, (("n", n), ("window", window))),),
     )
 
 
@@ -121,7 +119,7 @@ def interpolate_backward(n: int, taps: int, *, gradients: int = 1) -> Work:
 
 def affine_grid(n: int, columns: int) -> Work:
     """A row of the matrix with (x, y, 1) or (x, y, z, 1) for each point of the grid."""
-    return Work(macs=n * columns, factor=2, terms=(("n", n), ("K", columns)))
+    return Work(macs=n * columns, parts=((2, (("n", n), ("K", columns))),))
 
 
 def roi_align(n: int, sampling_ratio: int) -> Work:
@@ -132,7 +130,7 @@ def roi_align(n: int, sampling_ratio: int) -> Work:
 def suppress_boxes(boxes: int, *, times: int = 1) -> Work:
     """All pairs of boxes in the worst case; 12 FLOPs for one overlap."""
     pairs = times * (boxes * (boxes - 1) // 2)
-    return Work(other_flops=12 * pairs, factor=12, terms=(("pairs", pairs),))
+    return Work(other_flops=12 * pairs, parts=((12, (("pairs", pairs),)),))
 
 
 # ---------------------------------------------------------------- gathers, scatters, embeddings
@@ -179,6 +177,5 @@ def embedding_bag(
         other_flops=flops * indices * width + (out.numel if mode == BAG_MEAN else 0),
         read_bytes=table.bytes_of(indices * width) + sum(t.nbytes for t in rest),
         written_bytes=out.nbytes + (outputs[-1].nbytes if mode == BAG_MAX else 0),
-        factor=flops,
-        terms=(("indices", indices), ("dim", width)),
+        parts=((flops, (("indices", indices), ("dim", width))),),
     )

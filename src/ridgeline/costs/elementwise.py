@@ -56,7 +56,7 @@ def elementwise(call: Call, flops: int, transcendentals: int = 0) -> Work:
     """So much for each element of the result; none where no operand is floating-point."""
     n = max((t.numel for t in call.outputs), default=0)
     if not call.is_float:
-        return Work(terms=(("n", n),), factor=0)
+        return Work()
     return Work.per_element(n, flops, transcendentals=transcendentals * n)
 
 
@@ -104,8 +104,7 @@ def loss(
         other_flops=flops * n + is_mean,
         transcendentals=each[1] * n,
         read_bytes=read_bytes,
-        factor=flops,
-        terms=((name, n),),
+        parts=((flops, ((name, n),)),),
     )
 
 
@@ -114,9 +113,7 @@ def cross_entropy(n: int, targets: int, *, each: int) -> Work:
     return Work(
         other_flops=SOFTMAX * n + each * targets,
         transcendentals=n + targets,
-        factor=SOFTMAX,
-        terms=(("n", n),),
-        more=((each, (("targets", targets),)),),
+        parts=((SOFTMAX, (("n", n),)), (each, (("targets", targets),))),
     )
 
 
@@ -126,8 +123,7 @@ def ctc_loss(states: int, *, recursions: int) -> Work:
     return Work(
         other_flops=flops * recursions * states,
         transcendentals=transcendentals * recursions * states,
-        factor=flops * recursions,
-        terms=(("states", states),),
+        parts=((flops * recursions, (("states", states),)),),
     )
 
 
@@ -148,7 +144,6 @@ LOG_SOFTMAX_BACKWARD: Each = (3, 1)  # g − exp(y)·Σ g
 BATCH_NORM_BACKWARD = (1, 4)  # with fixed statistics: g·scale; Σg and Σg·(x − mean)
 BATCH_NORM_TRAINING_BACKWARD = (5, 4)  # (g − mean(g) − (x − mean)·c)·scale, by the sums
 LAYER_NORM_BACKWARD = (9, 5)  # y = (x − mean)·r: (h − mean(h) − y·mean(h·y))·r; Σg·y, Σg
-RMS_NORM_BACKWARD = (6, 3)  # y = x·r, h = g·w: (h − y·mean(h·y))·r; Σg·y
 
 
 def batch_norm(x: Operand, *, is_training: bool) -> Work:
@@ -202,4 +197,4 @@ def norm_backward(
 
 def weight_norm(n: int, norms: int) -> Work:
     """v·(g/|v|): squares and their sum, a root and a quotient for each norm, a product."""
-    return Work(other_flops=3 * n + norms, transcendentals=norms, factor=3, terms=(("n", n),))
+    return Work(other_flops=3 * n + norms, transcendentals=norms, parts=((3, (("n", n),)),))

@@ -27,8 +27,7 @@ def product(
         macs=scale * count_points(terms),
         other_flops=bias + other_flops,
         transcendentals=transcendentals,
-        factor=2 * scale,
-        terms=terms,
+        parts=((2 * scale, terms),),
         rest="bias" if bias and not other_flops else "other",
     )
 
@@ -86,13 +85,10 @@ def einsum(equation: str, shapes: Sequence[Shape], *, is_float: bool) -> Work:
     if not macs and (not flops or not is_float):
         return Work()
     factor = 2 if macs else 1
-    first, *rest = macs or flops
     return Work(
         macs=sum(map(count_points, macs)),
         other_flops=sum(map(count_points, flops)),
-        factor=factor,
-        terms=first,
-        more=tuple((factor, terms) for terms in rest),
+        parts=tuple((factor, terms) for terms in macs or flops),
     )
 
 
@@ -174,7 +170,8 @@ def factorise(matrix: Shape, numerator: int, denominator: int) -> Work:
     """
     batch, n = prod(matrix[:-2]), matrix[-1]
     flops = batch * numerator * n**3 // denominator
-    return Work(other_flops=flops, terms=(("B", batch), ("~n³", flops // max(batch, 1))))
+    terms = (("B", batch), ("~n³", flops // max(batch, 1)))
+    return Work(other_flops=flops, parts=((1, terms),))
 
 
 def distance(pairs: int, features: int, p: float) -> Work:
@@ -184,8 +181,7 @@ def distance(pairs: int, features: int, p: float) -> Work:
     return Work(
         other_flops=3 * pairs * features,
         transcendentals=powers + roots,
-        factor=3,
-        terms=(("pairs", pairs), ("K", features)),
+        parts=((3, (("pairs", pairs), ("K", features))),),
     )
 
 
@@ -214,8 +210,7 @@ def recurrent_layer(
         macs=steps * gate_rows * (size + hidden),
         other_flops=steps * (additions * gate_rows + flops * hidden),
         transcendentals=steps * transcendentals * hidden,
-        factor=2,
-        terms=(("steps", steps), ("G·H", gate_rows), ("(I+H)", size + hidden)),
+        parts=((2, (("steps", steps), ("G·H", gate_rows), ("(I+H)", size + hidden))),),
     )
 
 
@@ -314,14 +309,13 @@ class Heads:
 
 def attend(sizes: Heads, pairs: int, *, more: int = 0, is_capped: bool = False) -> Work:
     """The two products and the softmax; so many FLOPs a score more."""
-    terms = _terms(sizes, pairs, sizes.dim + sizes.value_dim)
+    dims = sizes.dim + sizes.value_dim
     scores = sizes.batch * sizes.heads * pairs
     return Work(
-        macs=scores * (sizes.dim + sizes.value_dim),
+        macs=scores * dims,
         other_flops=(SOFTMAX + 1 + more + 2 * is_capped) * scores,
         transcendentals=(1 + is_capped) * scores,
-        factor=2,
-        terms=terms,
+        parts=((2, _terms(sizes, pairs, dims, "(Dqk+Dv)")),),
     )
 
 
@@ -336,12 +330,11 @@ def attend_backward(
     return Work(
         macs=dims * scores,
         other_flops=((SOFTMAX + 1) * through + for_mask + more) * scores,
-        factor=2,
-        terms=_terms(sizes, pairs, dims, "(dims)"),
+        parts=((2, _terms(sizes, pairs, dims, "(dims)")),),
     )
 
 
-def _terms(sizes: Heads, pairs: int, dims: int, name: str = "(Dqk+Dv)") -> Terms:
+def _terms(sizes: Heads, pairs: int, dims: int, name: str) -> Terms:
     return (("B·H", sizes.batch * sizes.heads), ("pairs", pairs), (name, dims))
 
 
@@ -357,6 +350,5 @@ def linear_attention(
         macs=tokens * per_token,
         other_flops=tokens * other,
         transcendentals=tokens * kv_heads * is_gated,
-        factor=2,
-        terms=(("tokens", tokens), ("Dk·Dv", state), ("uses", per_token // max(state, 1))),
+        parts=((2, (("tokens", tokens), ("Dk·Dv", state), ("uses", per_token // max(state, 1)))),),
     )

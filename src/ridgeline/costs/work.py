@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ridgeline.records import Cost
 
@@ -40,22 +40,29 @@ class Operand(Protocol):
         ...
 
 
-class Call(Protocol):
+class Call:
     """One call of an operator, as PyTorch or an ONNX file makes it."""
 
+    inputs: tuple[Any, ...]  # operands
+    outputs: tuple[Any, ...]
+
     @property
-    def inputs(self) -> Sequence[Operand]: ...
+    def is_float(self) -> bool:
+        """Whether the call does floating-point work at all."""
+        return any(t.is_float for t in self.inputs) or any(t.is_float for t in self.outputs)
+
     @property
-    def outputs(self) -> Sequence[Operand]: ...
+    def read_bytes(self) -> int:
+        """Each distinct operand once."""
+        return sum(t.nbytes for t in {t.ident: t for t in self.inputs}.values())
+
     @property
-    def is_float(self) -> bool: ...
-    @property
-    def read_bytes(self) -> int: ...
-    @property
-    def written_bytes(self) -> int: ...
+    def written_bytes(self) -> int:
+        return sum(t.nbytes for t in self.outputs)
+
     def moves(self, phases: Collection[str]) -> tuple[list[Moved], list[Moved]]:
         """The tensors that are read and those that are written in these phases."""
-        ...
+        raise NotImplementedError
 
 
 class MalformedError(Exception):
@@ -105,9 +112,7 @@ class Work:
     transcendentals: int = 0
     read_bytes: int | None = None
     written_bytes: int | None = None
-    factor: int = 1  # the number before the terms in the written-out formula
-    terms: Terms = ()  # the factors of the largest part, as in ("N", 32), ("Cout", 64)
-    more: tuple[Part, ...] = ()  # products that are added to it in the written-out formula
+    parts: tuple[Part, ...] = ()  # the written-out formula, the largest product first
     rest: str = "other"  # the name of FLOPs that are in none of these products
 
     @classmethod
@@ -126,23 +131,18 @@ class Work:
             transcendentals=transcendentals,
             read_bytes=read_bytes,
             written_bytes=written_bytes,
-            factor=flops,
-            terms=(("n", n),),
+            parts=((flops, (("n", n),)),),
         )
 
     def with_bytes(self, *, read: int | None = None, written: int | None = None) -> Work:
         """The same work, with these bytes instead of the default."""
         return replace(self, read_bytes=read, written_bytes=written)
 
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """The products that are written out; none where none is."""
-        return ((self.factor, self.terms), *self.more) if self.terms and self.factor else ()
-
     def parts_of(self, flops: int) -> tuple[Part, ...]:
         """The written-out formula: products and a named rest that add up to these FLOPs."""
         rest = flops - sum_parts(self.parts)
-        return (*self.parts, *named_part(self.rest, rest)) if self.parts and rest >= 0 else ()
+        is_written_out = self.parts and self.parts[0][0] and rest >= 0
+        return (*self.parts, *named_part(self.rest, rest)) if is_written_out else ()
 
     def cost(self, call: Call) -> Cost:
         read, written = self.read_bytes, self.written_bytes
@@ -156,3 +156,24 @@ class Work:
 
 
 Phased = dict[str, Work]  # an operator that serves several phases at once
+
+# ---------------------------------------------------------------- registries of formulas
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    kind: str  # the family shown in tables: "conv", "matmul", "norm"
+    function: Callable[[Any], Any]  # of a call: its Work, or one for each phase
+
+
+class Registry(dict[str, Entry]):
+    """Formulas by the names of operators, with their library: "aten::mm", "onnx::Conv"."""
+
+    def add_rows(self, kind: str, rows: Mapping[str, Any], library: str) -> None:
+        """Several names may be in one text."""
+        for names, function in rows.items():
+            for name in names.split():
+                key = name if "::" in name else f"{library}::{name}"
+                if key in self:
+                    raise ValueError(f"two formulas for {key!r}: {self[key]} and {function}")
+                self[key] = Entry(kind, function)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
 import torch
 
-from ridgeline.costs.work import Moved, Phased, Work
+from ridgeline.costs.work import Call, Entry, Moved, Phased, Registry, Work
 
 DTYPE_NAMES = {
     torch.float64: "fp64",
@@ -59,70 +58,39 @@ def dtype_name(dtype: torch.dtype) -> str:
     return DTYPE_NAMES.get(dtype) or str(dtype).removeprefix("torch.")
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """The parts of an operator's schema that counting needs, looked up once per operator."""
-
-    name: str  # "aten::mm"; overloads share it unless a formula asks for one
-    overload: str
-    arguments: tuple[str, ...]
-    defaults: dict[str, Any]
-    is_view: bool
-    written: tuple[str, ...]  # arguments that the operator writes into
-
-
-class OpCall:
+class OpCall(Call):
     """The input of every formula."""
 
     def __init__(
         self,
-        signature: Signature,
+        operator: Operator,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         outputs: tuple[TensorMeta, ...],
-        *,
-        causal: str = "full",
     ) -> None:
-        self.signature = signature
+        self.operator = operator
+        self.name = operator.name
         self.args = args
         self.kwargs = kwargs
-        self.outputs = outputs
-        self.causal = causal  # "full" or "half": how causal attention is counted
-
-    @property
-    def name(self) -> str:
-        return self.signature.name
+        self.inputs: tuple[TensorMeta, ...] = tuple(_tensors((*args, *kwargs.values())))
+        self.outputs: tuple[TensorMeta, ...] = outputs
+        self.causal = "full"  # or "half": how causal attention is counted
 
     def get(self, argument: str, default: Any = None) -> Any:
         """The value of a schema argument by name, or its schema default."""
         if argument in self.kwargs:
             return self.kwargs[argument]
-        if argument in self.signature.arguments:
-            position = self.signature.arguments.index(argument)
+        if argument in self.operator.arguments:
+            position = self.operator.arguments.index(argument)
             if position < len(self.args):
                 return self.args[position]
-        return self.signature.defaults.get(argument, default)
-
-    @cached_property
-    def inputs(self) -> tuple[TensorMeta, ...]:
-        """Every tensor argument, in order; lists of tensors are flattened."""
-        return tuple(_tensors((*self.args, *self.kwargs.values())))
+        return self.operator.defaults.get(argument, default)
 
     @property
     def out(self) -> TensorMeta:
         return self.outputs[0]
 
-    @cached_property
-    def is_float(self) -> bool:
-        """Whether the call does floating-point work at all."""
-        return any(t.is_float for t in self.inputs) or any(t.is_float for t in self.outputs)
-
-    @cached_property
-    def read_bytes(self) -> int:
-        """Each distinct operand once."""
-        return sum(t.nbytes for t in {t.ident: t for t in self.inputs}.values())
-
-    @cached_property
+    @property
     def written_bytes(self) -> int:
         """Each result once, and each argument that the operator writes into."""
         into = self._written_into
@@ -130,7 +98,7 @@ class OpCall:
 
     @property
     def _written_into(self) -> tuple[TensorMeta, ...]:
-        return tuple(_tensors([self.get(name) for name in self.signature.written]))
+        return tuple(_tensors([self.get(name) for name in self.operator.written]))
 
     def moves(self, _phases: Collection[str]) -> tuple[list[Moved], list[Moved]]:
         """The tensors that are read, those written into first, and those that are written."""
@@ -148,25 +116,6 @@ def _tensors(values: Any) -> Iterator[TensorMeta]:
             yield from _tensors(value)
 
 
-def signature_of(func: Any) -> Signature:
-    """Read an OpOverload's schema."""
-    schema = func._schema
-    returns_alias = any(
-        r.alias_info is not None and not r.alias_info.is_write for r in schema.returns
-    )
-    written = tuple(
-        a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write
-    )
-    return Signature(
-        name=schema.name,
-        overload=schema.overload_name,
-        arguments=tuple(a.name for a in schema.arguments),
-        defaults={a.name: a.default_value for a in schema.arguments if a.has_default_value()},
-        is_view=returns_alias and not written,
-        written=written,
-    )
-
-
 # ---------------------------------------------------------------- the registry of formulas
 # A name, the family, and a formula of costs/ on its call. To add an operator: write its formula in
 # the file of its family in costs/, a row in formulas/ beside its relatives, one in tests/count/.
@@ -174,23 +123,12 @@ def signature_of(func: Any) -> Signature:
 Formula = Callable[[OpCall], Work | Phased]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    kind: str  # the family shown in tables: "conv", "matmul", "norm"
-    function: Formula
-
-
-FORMULAS: dict[str, Entry] = {}
+FORMULAS = Registry()
+FREE: set[str] = set()  # operators that move no data
 
 
 def add_rows(kind: str, rows: Mapping[str, Formula]) -> None:
-    """Formulas by the names of operators, several in one text; `aten::` where no library is."""
-    for names, function in rows.items():
-        for name in names.split():
-            key = name if "::" in name else f"aten::{name}"
-            if key in FORMULAS:
-                raise ValueError(f"two formulas for {key!r}: {FORMULAS[key]} and {function}")
-            FORMULAS[key] = Entry(kind, function)
+    FORMULAS.add_rows(kind, rows, "aten")
 
 
 def aten_names(names: str) -> frozenset[str]:
@@ -198,12 +136,44 @@ def aten_names(names: str) -> frozenset[str]:
     return frozenset(f"aten::{name}" for name in names.split())
 
 
-def entry_for(name: str, overload: str = "") -> Entry | None:
-    """The formula of an operator: of this overload if there is one, else of its name.
+class Operator:
+    """What is known of an operator before it is called; one for each overload."""
 
-    An in-place operator has the formula of its out-of-place form.
-    """
-    for key in (f"{name}.{overload}", name, name.removesuffix("_")):
-        if key in FORMULAS:
-            return FORMULAS[key]
-    return None
+    def __init__(self, func: Any) -> None:
+        schema = func._schema
+        self.name: str = schema.name  # "aten::mm"; overloads share it
+        self.overload: str = schema.overload_name
+        self.arguments = tuple(a.name for a in schema.arguments)
+        self.defaults = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
+        self.written = tuple(a.name for a in schema.arguments if _is_written(a))
+        is_alias = any(r.alias_info is not None and not _is_written(r) for r in schema.returns)
+        self.entry = self._find_entry()
+        self.is_free = (
+            (is_alias and not self.written)
+            or self.name in FREE
+            or self.name.startswith(("profiler::", "prim::"))
+        )
+        self.is_random = torch.Tag.nondeterministic_seeded in func.tags
+        self.decomposes = (
+            self.entry is None
+            and not self.is_free
+            and func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+        )
+
+    def _find_entry(self) -> Entry | None:
+        """The formula of this overload if there is one, else of the name.
+
+        An in-place operator has the formula of its out-of-place form.
+        """
+        keys = (f"{self.name}.{self.overload}", self.name, self.name.removesuffix("_"))
+        return next((FORMULAS[key] for key in keys if key in FORMULAS), None)
+
+
+def _is_written(argument: Any) -> bool:
+    return argument.alias_info is not None and bool(argument.alias_info.is_write)
+
+
+@cache
+def operator_of(func: Any) -> Operator:
+    """The operator of an overload; forgotten when a new formula is registered."""
+    return Operator(func)

@@ -2,45 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ridgeline.costs.work import Phased, Work
-from ridgeline.count import meta
+from ridgeline.count import formulas, meta
 from ridgeline.count.call import OpCall, dtype_name
 from ridgeline.count.fused import fused_step
-from ridgeline.count.meta import literals_known
-from ridgeline.count.records import CAUSAL, OpCost, Settings
+from ridgeline.count.meta import META, REAL, literals_known
+from ridgeline.count.records import OpCost, Settings
 from ridgeline.count.result import CountResult
 from ridgeline.count.step import (
     Step,
-    Traced,
+    TracedStep,
     broken_model,
     check_fits,
     check_layouts,
     first_line,
     needs_values,
-    run_step,
 )
-from ridgeline.count.trace import Row, Tracer
+from ridgeline.count.trace import Tracer
 from ridgeline.errors import RidgelineError
 from ridgeline.records import RECOMPUTE, Cost, WorkloadSpec
 from ridgeline.tracing.tracker import tensors_in
 from ridgeline.workloads import Inputs, Workload, resolve
 from ridgeline.workloads.offline import refuse_downloads
 
-__all__ = ["CAUSAL", "Settings", "count_module", "count_workload"]
+__all__ = ["Settings", "count_module", "count_workload"]
 
+_REGISTRY = formulas.FORMULAS  # importing it fills it
 PRODUCT_KINDS = ("matmul", "conv", "attention")
 CAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-META, REAL = "meta", "real"
 Candidate = tuple[str, Callable[[], Step]]  # one way to trace a model: on what, and how to make it
 
 
@@ -69,9 +65,8 @@ def count_module(
     batch = _arguments(model, inputs)
     check_layouts(tensors_in(batch))
 
-    def step_on(device: str) -> Step:
-        copied = _on_meta(model, settings) if device == META else meta.copy_to_cpu(model)
-        return _step(copied, batch, device, settings, loss)
+    def step_on(traced_on: str) -> Step:
+        return _step(meta.copy_model(model, traced_on), batch, traced_on, settings, loss)
 
     candidates: list[Candidate] = [(META, lambda: step_on(META))]
     if not meta.is_on_meta(model):
@@ -86,13 +81,6 @@ def _name_of(model: Callable[..., Any]) -> str:
     if isinstance(model, nn.Module):
         return type(model).__name__
     return getattr(model, "__name__", type(model).__name__)
-
-
-def _on_meta(model: Callable[..., Any], settings: Settings) -> Callable[..., Any]:
-    """The model itself if it has no data and stays as it is; else a copy without data."""
-    if meta.is_on_meta(model) and settings.precision not in CAST:
-        return model
-    return meta.copy_to_meta(model)
 
 
 def _arguments(model: Any, inputs: Any) -> Inputs:
@@ -111,24 +99,20 @@ def _arguments(model: Any, inputs: Any) -> Inputs:
             hint="pass inputs=: a tensor, a tuple of arguments, a dictionary of keyword arguments, "
             "or a shape such as (1, 3, 224, 224)",
         )
-    if isinstance(inputs, Mapping):
-        return Inputs(kwargs=dict(inputs))
-    if isinstance(inputs, list | tuple):
-        if inputs and all(isinstance(item, int) for item in inputs):
-            return Inputs(args=(torch.empty(tuple(inputs), device="meta"),))
-        return Inputs(args=tuple(inputs))
-    return Inputs(args=(inputs,))
+    is_shape = isinstance(inputs, list | tuple) and all(isinstance(item, int) for item in inputs)
+    return Inputs.of(torch.empty(tuple(inputs), device="meta") if is_shape and inputs else inputs)
 
 
 # ---------------------------------------------------------------- preparing a step
 
 
-def _build(workload: Workload, batch_size: int, settings: Settings, device: str) -> Step:
-    with refuse_downloads(), torch.device("meta" if device == META else "cpu"):
+def _build(workload: Workload, batch_size: int, settings: Settings, traced_on: str) -> Step:
+    with refuse_downloads(), torch.device("meta" if traced_on == META else "cpu"):
         model = workload.build()
         inputs = workload.inputs(batch_size)
-    loss, fed = workload.loss, replace(inputs, targets=_convert(inputs.targets, device))
-    return _step(model, inputs, device, settings, (lambda out: loss(out, fed)) if loss else None)
+    loss = workload.loss
+    fed = replace(inputs, targets=meta.copy_inputs(inputs.targets, traced_on))
+    return _step(model, inputs, traced_on, settings, (lambda out: loss(out, fed)) if loss else None)
 
 
 def _build_with_values(workload: Workload, batch_size: int, settings: Settings) -> Step:
@@ -137,48 +121,29 @@ def _build_with_values(workload: Workload, batch_size: int, settings: Settings) 
         return _build(workload, batch_size, settings, META)
 
 
-def _convert(values: Any, device: str) -> Any:
-    return meta.inputs_without_data(values) if device == META else meta.inputs_on_cpu(values)
-
-
 def _step(
     model: Callable[..., Any],
     inputs: Inputs,
-    device: str,
+    traced_on: str,
     settings: Settings,
     loss: Callable[[Any], Tensor] | None,
 ) -> Step:
-    args, kwargs = _convert(inputs.args, device), _convert(inputs.kwargs, device)
+    """The step of a model that nobody else uses, in the mode and precision that are asked for."""
+    args, kwargs = (meta.copy_inputs(part, traced_on) for part in (inputs.args, inputs.kwargs))
     if settings.precision in CAST:
         dtype = CAST[settings.precision]
         model = model.to(dtype) if isinstance(model, nn.Module) else model
         args, kwargs = meta.cast_floats(args, dtype), meta.cast_floats(kwargs, dtype)
-    return Step(
-        model=model,
-        args=args,
-        kwargs=kwargs,
-        mode=settings.mode,
-        precision=settings.precision,
-        optimizer=settings.optimizer if settings.mode == "train" else None,
-        optimizer_options=settings.optimizer_options,
-        loss=loss,
-    )
+    trains = settings.mode == "train"
+    if isinstance(model, nn.Module) and not (trains and model.training):  # parts may be frozen
+        model.train(trains)
+    return Step(model=model, inputs=Inputs(args=args, kwargs=kwargs), settings=settings, loss=loss)
 
 
 # ---------------------------------------------------------------- running it
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """A way that worked, and why those before it did not."""
-
-    traced: Traced
-    step: Step
-    traced_on: str
-    because: str = ""
-
-
-def _run_first_that_works(candidates: list[Candidate]) -> _Run:
+def _run_first_that_works(candidates: list[Candidate]) -> TracedStep:
     """Run the candidates in order; the next is tried only where values were missing."""
     step: Step | None = None
     because = ""
@@ -190,73 +155,42 @@ def _run_first_that_works(candidates: list[Candidate]) -> _Run:
             # Whatever mode the caller is in, and with random numbers that he will not miss.
             with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
                 step = make()
-                with _train_or_eval(step), refuse_downloads():
-                    _finish_lazy(step)
-                    traced = run_step(step, keep_values=traced_on == META)
-            return _Run(traced, step, traced_on, because)
+                with refuse_downloads():
+                    return TracedStep(step, traced_on, because)
         except RidgelineError as error:
-            if is_last or error.__cause__ is None or not needs_values(error):
+            if is_last or not isinstance(error.__cause__, Exception):
+                raise
+            if not needs_values(error.__cause__):
                 raise
         except Exception as error:
             if is_last or not needs_values(error):
-                raise broken_model(error, on_meta=traced_on == META) from error
+                raise broken_model(error, step, on_meta=traced_on == META) from error
             because = first_line(error)
     raise AssertionError("there is always a last candidate")
 
 
-def _finish_lazy(step: Step) -> None:
-    """Let lazy modules find their shapes in a first run, which is not counted."""
-    weights = step.module.parameters() if step.module is not None else ()
-    if any(isinstance(p, nn.parameter.UninitializedParameter) for p in weights):
-        with torch.no_grad(), Tracer(None, keep_values=True):
-            step.model(*step.args, **step.kwargs)
-
-
-@contextmanager
-def _train_or_eval(step: Step) -> Iterator[None]:
-    """Train or eval as the step asks, and back afterwards; gradients are put back too."""
-    modules = list(step.module.modules()) if step.module is not None else []
-    weights = list(step.module.parameters()) if step.module is not None else []
-    training = [module.training for module in modules]
-    gradients = [weight.grad for weight in weights]
-    for weight in weights:
-        weight.grad = None
-    try:
-        if step.module is not None and (step.mode == "infer" or not step.module.training):
-            step.module.train(step.mode == "train")
-        yield
-    finally:
-        for module, was_training in zip(modules, training, strict=True):
-            module.training = was_training
-        for weight, gradient in zip(weights, gradients, strict=True):
-            weight.grad = gradient
-
-
-def _result(name: str, batch_size: int, run: _Run, settings: Settings) -> CountResult:
-    traced, step = run.traced, run.step
-    costs = op_costs(traced, precision=settings.precision, causal=settings.causal)
+def _result(name: str, batch_size: int, traced: TracedStep, settings: Settings) -> CountResult:
+    module, memory = traced.step.module, traced.tracer.memory
+    costs = tuple(op for number in range(len(traced.tracer.rows)) for op in _costs(number, traced))
+    lasting = traced.input_storages | traced.output_storages
     return CountResult(
         model=name,
         batch_size=batch_size,
         mode=settings.mode,
         precision=settings.precision,
-        optimizer=step.optimizer,
-        params=sum(p.numel() for p in step.module.parameters()) if step.module is not None else 0,
+        optimizer=settings.optimizer if traced.step.trains else None,
+        params=sum(p.numel() for p in module.parameters()) if module is not None else 0,
         op_costs=costs,
         modules=traced.tracer.modules.calls,
-        module_params=_own_params(step.module),
+        module_params=_own_params(module),
         memory=traced.memory,
-        fused=fused_step(
-            costs,
-            sizes=traced.storage_bytes,
-            lasting=traced.input_storages | traced.output_storages,
-        ),
-        traced_on=run.traced_on,
-        notes=_notes(run, settings),
+        fused=fused_step(costs, sizes=memory.sizes, lasting=lasting),
+        traced_on=traced.traced_on,
+        notes=_notes(traced),
         input_storages=traced.input_storages,
         output_storages=traced.output_storages,
-        storage_bytes=traced.storage_bytes,
-        storage_changes=traced.storage_changes,
+        storage_bytes=memory.sizes,
+        storage_changes=tuple(memory.changes),
     )
 
 
@@ -273,15 +207,15 @@ def _own_params(module: nn.Module | None) -> dict[str, tuple[int, int]]:
     return own
 
 
-def _notes(run: _Run, settings: Settings) -> tuple[str, ...]:
+def _notes(traced: TracedStep) -> tuple[str, ...]:
     notes = []
-    values = run.traced.tracer.values
-    if run.traced_on == REAL:
-        notes.append(f"traced on real tensors: shapes alone were not enough ({run.because})")
+    values = traced.tracer.values
+    if traced.traced_on == REAL:
+        notes.append(f"traced on real tensors: shapes alone were not enough ({traced.because})")
     if values is not None and values.assumed:
         chosen = ", ".join(sorted(name.removeprefix("aten::") for name in values.assumed))
         notes.append(f"choices made from activations ({chosen}) were assumed to be evenly spread")
-    if settings.causal == "half":
+    if traced.step.settings.causal == "half":
         notes.append("causal attention: only the query-key pairs that are not masked were counted")
     return tuple(notes)
 
@@ -289,34 +223,24 @@ def _notes(run: _Run, settings: Settings) -> tuple[str, ...]:
 # ---------------------------------------------------------------- formulas applied, phases named
 
 
-def op_costs(traced: Traced, *, precision: str, causal: str) -> tuple[OpCost, ...]:
-    """Every traced call with its cost, one for each phase it serves."""
-    return tuple(
-        cost
-        for index, row in enumerate(traced.rows)
-        for cost in _costs(index, row, traced.phases, precision, causal)
-    )
-
-
-def _costs(
-    index: int, row: Row, phases: dict[int, str], precision: str, causal: str
-) -> Iterator[OpCost]:
-    signature = row.operator.signature
-    call = OpCall(signature, tuple(row.args), row.kwargs, row.outputs, causal=causal)
-    entry = row.operator.entry
+def _costs(number: int, traced: TracedStep) -> Iterator[OpCost]:
+    """A traced call with its cost, one for each phase it serves."""
+    row, settings = traced.tracer.rows[number], traced.step.settings
+    call, entry = row.call, row.call.operator.entry
+    call.causal = settings.causal
     kind = entry.kind if entry is not None else "unknown"
     work = _as_work(entry.function(call)) if entry is not None else None
-    phase = phases.get(index, "input-grad") if row.stage == "backward" else row.stage
+    phase = traced.phases.get(number, "input-grad") if row.stage == "backward" else row.stage
     parts = work if isinstance(work, dict) else {phase: work}
     is_recomputed = row.stage == RECOMPUTE
     for part_phase, part in parts.items():
         yield OpCost(
             path=row.path,
-            op=signature.name,
+            op=call.name,
             kind=kind,
             phase=RECOMPUTE if is_recomputed else part_phase,
-            dtype=_dtype(call, kind, precision),
-            cost=part.cost(call) if part is not None else _bytes_only(call),
+            dtype=_dtype(call, kind, settings.precision),
+            cost=(part or Work()).cost(call),  # without a formula only its bytes
             work=part,
             call=call,
             is_recomputed=is_recomputed,
@@ -336,20 +260,11 @@ def _as_work(cost: Work | Phased | Cost) -> Work | Phased:
     )
 
 
-def _bytes_only(call: OpCall) -> Cost:
-    """What can be said of an operator without a formula."""
-    return Cost(read_bytes=call.read_bytes, written_bytes=call.written_bytes)
-
-
 def _dtype(call: OpCall, kind: str, precision: str) -> str:
-    name = product_dtype(call)
-    return "tf32" if precision == "tf32" and kind in PRODUCT_KINDS and name == "fp32" else name
-
-
-def product_dtype(call: OpCall) -> str:
     """The precision an operator computes in: that of its widest floating-point operand."""
+    tensors = (*call.outputs, *call.inputs)
     floats = [t.dtype for t in (*call.inputs, *call.outputs) if t.is_float]
     if not floats:
-        tensors = (*call.outputs, *call.inputs)
         return dtype_name(tensors[0].dtype) if tensors else ""
-    return dtype_name(max(floats, key=lambda dtype: dtype.itemsize))
+    name = dtype_name(max(floats, key=lambda dtype: dtype.itemsize))
+    return "tf32" if precision == "tf32" and kind in PRODUCT_KINDS and name == "fp32" else name

@@ -8,7 +8,7 @@ what forward saves for backward is written by one and read by the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import cache
 from typing import NamedTuple
 
 from ridgeline.costs.work import Moved
@@ -18,8 +18,7 @@ FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 Parts = dict[Hashable, int]  # of one tensor's data: bytes by view
 
 
-@dataclass(slots=True)
-class Traffic:
+class Traffic(NamedTuple):
     """One operator call in one direction: the tensors that it reads and writes."""
 
     path: str
@@ -48,12 +47,10 @@ def fused_step(
     op_costs: Iterable[OpCost], *, sizes: Mapping[int, int], lasting: Collection[int]
 ) -> FusedBytes:
     """The fused bytes of a whole step: forward, backward and optimizer, one after the other."""
-    traffic = fused_scopes(
-        op_costs, lambda _: [("step", "")], sizes=sizes, lasting=lasting
-    ).values()
+    scopes = fused_scopes(op_costs, lambda _: [("step", "")], sizes=sizes, lasting=lasting)
     return FusedBytes(
-        read_bytes=sum(one.read_bytes for one in traffic),
-        written_bytes=sum(one.written_bytes for one in traffic),
+        read_bytes=sum(one.read_bytes for one in scopes.values()),
+        written_bytes=sum(one.written_bytes for one in scopes.values()),
     )
 
 
@@ -69,94 +66,75 @@ def fused_scopes(
     `sizes` are the bytes of storages, `lasting` the keys of the model's inputs and results, which
     outlive the step.
     """
-    flow = _Flow(names_of, sizes, set(lasting))
-    for call in traffic_of(op_costs):
-        flow.add(call)
-    return {scope: flow.fused(scope) for scope in flow.scopes}
+    flow = _Flow(list_traffic(op_costs), sizes, set(lasting))
+    scopes: dict[Scope, list[int]] = {}
+    find_names = cache(names_of)
+    for number, call in enumerate(flow.calls):
+        for kind, path in find_names(call.path):
+            scopes.setdefault(Scope(kind, path, call.direction), []).append(number)
+    return {scope: flow.fuse(numbers, scope.direction) for scope, numbers in scopes.items()}
 
 
-@dataclass(slots=True)
-class _Boundary:
-    """What passes in and out of a scope."""
-
-    reads: dict[Hashable, Parts] = field(default_factory=dict)
-    writes: dict[Hashable, Parts] = field(default_factory=dict)
-    first_write: dict[Hashable, int] = field(default_factory=dict)  # the place in the step
-
-
-@dataclass(slots=True)
 class _Flow:
-    """Who reads and writes which data, call by call."""
+    """Who reads and writes which data; calls have numbers in the order of the step."""
 
-    names_of: Callable[[str], Names]
-    sizes: Mapping[int, int]
-    lasting: set[Hashable]
-    scopes: dict[Scope, _Boundary] = field(default_factory=dict)
-    names: dict[str, Names] = field(default_factory=dict)
-    made: set[Hashable] = field(default_factory=set)
-    readers: dict[Hashable, list[tuple[int, Traffic]]] = field(default_factory=dict)
-    calls: int = 0
+    def __init__(
+        self, calls: list[Traffic], sizes: Mapping[int, int], lasting: set[Hashable]
+    ) -> None:
+        self.calls, self._sizes, self._lasting = calls, sizes, lasting
+        self._readers: dict[Hashable, list[int]] = {}
+        made: set[Hashable] = set()
+        for number, call in enumerate(calls):
+            for moved in call.reads:
+                self._readers.setdefault(moved.key, []).append(number)
+                if moved.key not in made:
+                    lasting.add(moved.key)
+            made.update(moved.key for moved in call.writes)
 
-    def add(self, call: Traffic) -> None:
-        for moved in call.reads:
-            self.readers.setdefault(moved.key, []).append((self.calls, call))
-            if moved.key not in self.made:
-                self.lasting.add(moved.key)
-        self.made.update(moved.key for moved in call.writes)
-        if call.path not in self.names:
-            self.names[call.path] = self.names_of(call.path)
-        for kind, path in self.names[call.path]:
-            scope = Scope(kind, path, call.direction)
-            self._pass(self.scopes.setdefault(scope, _Boundary()), call)
-        self.calls += 1
-
-    def _pass(self, boundary: _Boundary, call: Traffic) -> None:
-        for moved in call.reads:
-            inside = self._sum(moved.key, boundary.writes.get(moved.key, {}))
-            parts = boundary.reads.setdefault(moved.key, {})
-            parts[moved.part] = max(parts.get(moved.part, 0), moved.nbytes - inside)
-        for moved in call.writes:
-            boundary.first_write.setdefault(moved.key, self.calls)
-            parts = boundary.writes.setdefault(moved.key, {})
-            parts[moved.part] = max(parts.get(moved.part, 0), moved.nbytes)
-
-    def fused(self, scope: Scope) -> FusedBytes:
-        """What the scope reads of others, and what it writes for others."""
-        boundary = self.scopes[scope]
-        written = [
-            self._sum(key, parts)
-            for key, parts in boundary.writes.items()
-            if self._leaves(scope, key, boundary.first_write[key])
-        ]
-        read = [self._sum(key, parts) for key, parts in boundary.reads.items()]
-        return FusedBytes(read_bytes=sum(read), written_bytes=sum(written))
-
-    def _leaves(self, scope: Scope, key: Hashable, written_at: int) -> bool:
-        """Whether data that a scope writes are used outside of it."""
-        if key in self.lasting:
-            return True
-        later = [call for position, call in self.readers.get(key, ()) if position > written_at]
-        if not later:
-            return scope.direction == BACKWARD  # a gradient that nobody reads is a result
-        return any(
-            call.direction != scope.direction
-            or (scope.kind, scope.path) not in self.names[call.path]
-            for call in later
+    def fuse(self, numbers: list[int], direction: str) -> FusedBytes:
+        """What these calls together read of others, and what they write for others."""
+        reads: dict[Hashable, Parts] = {}
+        writes: dict[Hashable, Parts] = {}
+        first_write: dict[Hashable, int] = {}
+        for number in numbers:
+            for moved in self.calls[number].reads:
+                inside = self._sum(moved.key, writes.get(moved.key, {}))
+                _add_part(reads, moved, moved.nbytes - inside)
+            for moved in self.calls[number].writes:
+                first_write.setdefault(moved.key, number)
+                _add_part(writes, moved, moved.nbytes)
+        own = set(numbers)
+        leaving = [key for key, at in first_write.items() if self._leaves(key, at, own, direction)]
+        return FusedBytes(
+            read_bytes=sum(self._sum(key, parts) for key, parts in reads.items()),
+            written_bytes=sum(self._sum(key, writes[key]) for key in leaving),
         )
+
+    def _leaves(self, key: Hashable, written_at: int, own: set[int], direction: str) -> bool:
+        """Whether data are used outside of the calls that write them."""
+        later = {number for number in self._readers.get(key, ()) if number > written_at}
+        if not later:  # a gradient that nobody reads is a result
+            return key in self._lasting or direction == BACKWARD
+        return key in self._lasting or not later <= own
 
     def _sum(self, key: Hashable, parts: Parts) -> int:
         """Views that differ are added; together they are no more than their storage."""
         total = sum(parts.values())
-        return min(total, self.sizes.get(key, total)) if isinstance(key, int) else total
+        return min(total, self._sizes.get(key, total)) if isinstance(key, int) else total
 
 
-def traffic_of(op_costs: Iterable[OpCost]) -> list[Traffic]:
+def _add_part(parts_of: dict[Hashable, Parts], moved: Moved, nbytes: int) -> None:
+    parts = parts_of.setdefault(moved.key, {})
+    parts[moved.part] = max(parts.get(moved.part, 0), nbytes)
+
+
+def list_traffic(op_costs: Iterable[OpCost]) -> list[Traffic]:
     """What each call reads and writes. A call that serves two phases of backward is one."""
     together: dict[tuple[int, str], list[OpCost]] = {}
     for op in op_costs:
         together.setdefault((id(op.call), direction_of(op)), []).append(op)
     sources: dict[Hashable, Hashable] = {}  # a view → the data that it shows
-    traffic = []
+    traffic: list[Traffic] = []
     for (_, direction), ops in together.items():
         first = ops[0]
         reads, writes = first.call.moves({op.phase for op in ops})
@@ -166,8 +144,8 @@ def traffic_of(op_costs: Iterable[OpCost]) -> list[Traffic]:
             continue
         read = _limit(reads, sum(op.cost.read_bytes for op in ops), first.repeats)
         written = _limit(writes, sum(op.cost.written_bytes for op in ops), first.repeats)
-        traffic.append(Traffic(first.path, direction, _rooted(read, sources),
-                             _rooted(written, sources)))  # fmt: skip
+        sides = ([t._replace(key=_root(t.key, sources)) for t in side] for side in (read, written))
+        traffic.append(Traffic(first.path, direction, *sides))
     return traffic
 
 
@@ -190,10 +168,6 @@ def _limit(tensors: Iterable[Moved], nbytes: int, repeats: int) -> list[Moved]:
         if part:
             traffic.append(tensor._replace(nbytes=part))
     return traffic
-
-
-def _rooted(tensors: Iterable[Moved], sources: Mapping[Hashable, Hashable]) -> list[Moved]:
-    return [tensor._replace(key=_root(tensor.key, sources)) for tensor in tensors]
 
 
 def _root(key: Hashable, sources: Mapping[Hashable, Hashable]) -> Hashable:

@@ -1,10 +1,7 @@
 """How cost grows with batch and input size, and the largest batch that fits.
 
-Polynomials are found by counting at several sizes.
-
 Counting is exact, so a polynomial through enough counts is exact too, and one count more
-tells whether it is. Where sizes round (a stride that does not divide) no polynomial fits
-all sizes; the step between the sizes keeps to those that divide.
+tells whether it is. Where sizes round (a stride that does not divide) no polynomial fits.
 """
 
 from __future__ import annotations
@@ -41,42 +38,29 @@ class Polynomial:
         return sum((c * x**power for power, c in enumerate(self.coefficients)), Fraction(0))
 
     def __str__(self) -> str:
-        terms = [
-            _term(float(c), self.variable, power)
-            for power, c in reversed(list(enumerate(self.coefficients)))
-            if c
-        ]
-        return " + ".join(terms).replace("+ -", "− ") or "0"
+        numbers = enumerate(self.coefficients)
+        terms = [self._term(float(number), power) for power, number in numbers if number]
+        return " + ".join(reversed(terms)).replace("+ -", "− ") or "0"
+
+    def _term(self, number: float, power: int) -> str:
+        text = f"{number:.4g}".replace("e+0", "e").replace("e+", "e")
+        exponent = str(power).translate(_SUPERSCRIPT) if power > 1 else ""
+        return f"{text}·{self.variable}{exponent}" if power else text
 
 
-def _term(coefficient: float, variable: str, power: int) -> str:
-    number = f"{coefficient:.4g}".replace("e+0", "e").replace("e+", "e")
-    if power == 0:
-        return number
-    return f"{number}·{variable}" + (str(power).translate(_SUPERSCRIPT) if power > 1 else "")
+Formulas = dict[str, Polynomial | None]  # by quantity; None where no polynomial fits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
     """Formulas of one quantity each, in the batch N and, where it can vary, the size S."""
 
-    by_batch: dict[str, Polynomial]
-    by_size: dict[str, Polynomial]
+    by_batch: Formulas
+    by_size: Formulas
     size_name: str  # what S is: "input size" or "tokens"
     size: int  # where the batch was varied
     sizes: tuple[int, ...]  # where the size was varied
     notes: tuple[str, ...] = ()
-
-    @property
-    def misfits(self) -> tuple[str, ...]:
-        """A line for each quantity that no polynomial fits at the sizes that were counted."""
-        varied = {"N": self.by_batch, **({"S": self.by_size} if self.sizes else {})}
-        return tuple(
-            f"{quantity} by {variable}: no polynomial fits these sizes"
-            for variable, formulas in varied.items()
-            for quantity in QUANTITIES
-            if quantity not in formulas
-        )
 
 
 def fit(variable: str, xs: Sequence[int], ys: Sequence[int]) -> Polynomial | None:
@@ -103,33 +87,21 @@ def growth(
     """Count the workload at several batches and sizes and return the formulas that fit."""
     from ridgeline.count.counting import count_workload  # imports torch
 
-    def fits(variable: str, specs: Mapping[int, WorkloadSpec]) -> dict[str, Polynomial]:
-        """By quantity, the polynomial through the counts of these specs."""
+    def fits(variable: str, specs: Mapping[int, WorkloadSpec]) -> Formulas:
+        """The polynomials through the counts of these specs."""
         counts = []
         for at in specs.values():
             progress()
             counts.append(_quantities(count_workload(at, settings)))
-        found = {
-            name: fit(variable, [*specs], [one[name] for one in counts]) for name in QUANTITIES
-        }
-        return {name: polynomial for name, polynomial in found.items() if polynomial is not None}
+        return {name: fit(variable, [*specs], [one[name] for one in counts]) for name in QUANTITIES}
 
     by_batch = fits("N", {batch: replace(spec, batch_size=batch) for batch in BATCHES})
     name, base, sizes = _size_axis(spec)
-    by_size, notes = {}, []
+    found = Growth(by_batch=by_batch, by_size={}, size_name=name, size=base, sizes=())
     try:
-        by_size = fits("S", sizes)
+        return replace(found, by_size=fits("S", sizes), sizes=tuple(sizes))
     except RidgelineError as error:
-        sizes = {}
-        notes.append(f"the {name} cannot vary: {error.problem}")
-    return Growth(
-        by_batch=by_batch,
-        by_size=by_size,
-        size_name=name,
-        size=base,
-        sizes=tuple(sizes),
-        notes=tuple(notes),
-    )
+        return replace(found, notes=(f"the {name} cannot vary: {error.problem}",))
 
 
 def _quantities(result: CountResult) -> dict[str, int]:

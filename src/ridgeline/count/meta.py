@@ -15,38 +15,25 @@ from torch.utils._pytree import tree_map_only
 
 from ridgeline.count.call import aten_names
 
-_LAZY: Any = (nn.parameter.UninitializedParameter, nn.parameter.UninitializedBuffer)
+META, REAL = "meta", "real"  # what a step is traced on: shapes alone, or tensors on the CPU
 
 
-Model = Callable[..., Any]  # a module, or a function of tensors, which is its own copy
+def copy_model(model: Callable[..., Any], traced_on: str) -> Callable[..., Any]:
+    """A deep copy with every tensor changed: parameters, buffers, and those in attributes.
 
-
-def copy_to_meta(model: Model) -> Model:
-    """A copy that costs no memory; small buffers keep their values."""
-    return _copy(model, _without_data)
-
-
-def copy_to_cpu(model: Model) -> Model:
-    """A real copy, so that counting leaves the user's model as it was."""
-    return _copy(model, lambda tensor: tensor.to("cpu", copy=True))
-
-
-def _copy(module: Model, change: Callable[[Tensor], Tensor]) -> Model:
-    """A deep copy with every tensor changed: parameters, buffers, and those in attributes."""
-    if not isinstance(module, nn.Module):
-        return module
-    inside = [value for part in module.modules() for value in vars(part).values()]
+    A function of tensors is its own copy.
+    """
+    if not isinstance(model, nn.Module):
+        return model
+    inside = [value for part in model.modules() for value in vars(part).values()]
     attributes = [value for value in inside if isinstance(value, Tensor)]
     with torch.inference_mode(False):
-        tensors = [*module.parameters(), *module.buffers(), *attributes]
-        return copy.deepcopy(module, {id(tensor): _changed(tensor, change) for tensor in tensors})
+        tensors = [*model.parameters(), *model.buffers(), *attributes]
+        copies = {id(tensor): _changed(tensor, CHANGES[traced_on]) for tensor in tensors}
+        return copy.deepcopy(model, copies)
 
 
 def _changed(tensor: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
-    if isinstance(tensor, _LAZY):  # no shape yet: the first run will give it one
-        device = change(torch.empty(0)).device
-        lazy: Tensor = type(tensor)(requires_grad=tensor.requires_grad, device=device)
-        return lazy
     changed = change(tensor.detach())
     if isinstance(tensor, nn.Parameter):
         return nn.Parameter(changed, requires_grad=tensor.requires_grad)
@@ -54,6 +41,7 @@ def _changed(tensor: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def _without_data(tensor: Tensor) -> Tensor:
+    """On meta; whole numbers and truth values stay known if they are few."""
     if tensor.is_inference():  # made in the caller's inference mode: autograd would refuse it
         tensor = tensor.clone()
     if tensor.is_meta:
@@ -63,7 +51,7 @@ def _without_data(tensor: Tensor) -> Tensor:
     return with_value(tensor.to("cpu", copy=True))  # a model may count its batches in place
 
 
-def is_on_meta(module: Model) -> bool:
+def is_on_meta(module: Callable[..., Any]) -> bool:
     """Whether all tensors of a module are without data already; it must have some."""
     if not isinstance(module, nn.Module):
         return False
@@ -71,22 +59,21 @@ def is_on_meta(module: Model) -> bool:
     return bool(tensors) and all(t.is_meta for t in tensors)
 
 
-def inputs_without_data(value: Any) -> Any:
-    """The same nested inputs on meta; whole numbers and truth values stay known."""
-    return change_tensors(value, _without_data)
-
-
-def inputs_on_cpu(value: Any) -> Any:
-    """Real copies of the inputs, zeros where there are no data: a model may write into them."""
-    return change_tensors(value, _with_data)
+def copy_inputs(value: Any, traced_on: str) -> Any:
+    """The same nested inputs: a model may write into them."""
+    return change_tensors(value, CHANGES[traced_on])
 
 
 def _with_data(tensor: Tensor) -> Tensor:
+    """A real copy; zeros where there are no data."""
     if tensor.is_meta:
         real = torch.zeros_like(tensor, device="cpu")
     else:
         real = tensor.detach().to("cpu", copy=True)
     return real.requires_grad_(tensor.requires_grad)
+
+
+CHANGES = {META: _without_data, REAL: _with_data}
 
 
 def cast_floats(value: Any, dtype: torch.dtype) -> Any:

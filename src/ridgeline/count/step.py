@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,13 @@ from torch import Tensor, nn
 
 from ridgeline.count.dispatch import Autocast
 from ridgeline.count.memory import distinct_bytes
-from ridgeline.count.records import Memory, shapes_text
-from ridgeline.count.trace import Row, Tracer, shapes_of
+from ridgeline.count.meta import META
+from ridgeline.count.records import Memory, Settings, shapes_text
+from ridgeline.count.trace import Tracer, shapes_of
 from ridgeline.errors import RidgelineError
 from ridgeline.tracing.tracker import name_modules, tensors_in
 from ridgeline.units import format_bytes
+from ridgeline.workloads import Inputs
 from ridgeline.workloads.losses import make_optimizer
 
 AMP_DTYPE = torch.float16
@@ -32,109 +34,71 @@ class Step:
     """What is to be run."""
 
     model: Callable[..., Any]  # a module, or any function of tensors
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    mode: str = "infer"
-    precision: str = "fp32"
-    optimizer: str | None = None
-    optimizer_options: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Inputs
+    settings: Settings
     loss: Callable[[Any], Tensor] | None = None  # scalar from the model's output
 
     @property
     def module(self) -> nn.Module | None:
         return self.model if isinstance(self.model, nn.Module) else None
 
+    @property
+    def trains(self) -> bool:
+        return self.settings.mode == "train"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traced:
-    """What was seen while it ran."""
 
-    rows: list[Row]
-    phases: dict[int, str]  # of the rows of backward
-    tracer: Tracer
+class TracedStep:
+    """One step that ran under the tracer, with every operator that it called."""
+
     memory: Memory
-    storage_bytes: dict[int, int]
-    storage_changes: tuple[tuple[int, int], ...]
     input_storages: frozenset[int]
     output_storages: frozenset[int]
 
-
-def run_step(step: Step, *, keep_values: bool) -> Traced:
-    """Run the step once and return every operator it called."""
-    tracer = Tracer(step.module, keep_values=keep_values)
-    runner = _Runner(step, tracer)
-    try:
-        return runner.run()
-    except RidgelineError:
-        raise
-    except Exception as error:
-        raise StepFailedError(step) from error
-
-
-class StepFailedError(Exception):
-    """The model raised while it ran; its own error is the cause."""
-
-    def __init__(self, step: Step) -> None:
-        super().__init__()
-        self.step = step
-
-
-class _Runner:
-    """The state of one traced step."""
-
-    def __init__(self, step: Step, tracer: Tracer) -> None:
-        self.step, self.tracer = step, tracer
-        self.phases: dict[int, str] = {}
-        self.autocast = Autocast(AMP_DTYPE) if step.precision == "amp" else None
+    def __init__(self, step: Step, traced_on: str, because: str = "") -> None:
+        self.step, self.traced_on = step, traced_on
+        self.because = because  # why another way of tracing did not work
+        self.tracer = Tracer(step.module, keep_values=traced_on == META)
+        self.phases: dict[int, str] = {}  # of the rows of backward
+        amp = step.settings.precision == "amp"
+        self._autocast = Autocast(AMP_DTYPE) if amp else None
         module = step.module
-        self.weights = list(module.parameters()) if module is not None else []
-        self.buffers = list(module.buffers()) if module is not None else []
-        self.inputs = [*tensors_in(step.args), *tensors_in(dict(step.kwargs))]
+        self._weights = list(module.parameters()) if module is not None else []
+        self._buffers = list(module.buffers()) if module is not None else []
+        self._inputs = list(tensors_in((step.inputs.args, step.inputs.kwargs)))
+        self._run()
 
-    def run(self) -> Traced:
-        training = self.step.mode == "train"
-        memory = self.tracer.memory
-        memory.add([*self.weights, *self.buffers, *self.inputs])
-        input_storages = frozenset(map(self.tracer.storage_of, self.inputs))
+    def _run(self) -> None:
+        memory, trains = self.tracer.memory, self.step.trains
+        memory.add([*self._weights, *self._buffers, *self._inputs])
+        self.input_storages = frozenset(map(self.tracer.storage_of, self._inputs))
         base_bytes = memory.live_bytes
-        mixed = self.autocast.installed() if self.autocast else nullcontext()
-        with self.tracer.watching(gradients=training), mixed, _watched_backward(self.tracer):
+        mixed = self._autocast.installed() if self._autocast else nullcontext()
+        with self.tracer.watching(gradients=trains), mixed, _watched_backward(self.tracer):
             output = self._forward()
             activation_bytes = memory.live_bytes - base_bytes
-            returned = frozenset(map(self.tracer.storage_of, tensors_in(output)))
-            if training:
+            self.output_storages = frozenset(map(self.tracer.storage_of, tensors_in(output)))
+            if trains:
                 self._backward(output)
                 del output
-        busy_peak, peak_row = memory.peak_bytes, memory.peak_row
-        state_bytes, last_peak = self._optimize() if training and self.weights else (0, 0)
-        return Traced(
-            rows=self.tracer.rows,
-            phases=self.phases,
-            tracer=self.tracer,
-            storage_bytes=memory.sizes,
-            storage_changes=tuple(self.tracer.memory.changes),
-            input_storages=input_storages,
-            output_storages=returned,
-            memory=Memory(
-                parameter_bytes=distinct_bytes(self.weights),
-                buffer_bytes=distinct_bytes(self.buffers),
-                input_bytes=distinct_bytes(self.inputs),
-                gradient_bytes=distinct_bytes(p.grad for p in self.weights if p.grad is not None),
-                optimizer_bytes=state_bytes,
-                activation_bytes=activation_bytes,
-                peak_bytes=max(busy_peak + state_bytes, last_peak),
-                peak_at=self._name_of(peak_row)
-                if busy_peak + state_bytes >= last_peak
-                else "optimizer",
-            ),
+        peak_bytes, where = memory.peak_bytes, self._name_of(memory.peak_row)
+        state_bytes, last_peak = self._optimize() if trains else (0, 0)
+        peak_bytes += state_bytes
+        self.memory = Memory(
+            parameter_bytes=distinct_bytes(self._weights),
+            buffer_bytes=distinct_bytes(self._buffers),
+            input_bytes=distinct_bytes(self._inputs),
+            gradient_bytes=distinct_bytes(p.grad for p in self._weights if p.grad is not None),
+            optimizer_bytes=state_bytes,
+            activation_bytes=activation_bytes,
+            peak_bytes=max(peak_bytes, last_peak),
+            peak_at=where if peak_bytes >= last_peak else "optimizer",
         )
 
     def _forward(self) -> Any:
-        with self.autocast.autocast_region(True) if self.autocast else nullcontext():
-            output = self.step.model(*self.step.args, **self.step.kwargs)
-            if self.step.mode == "train" and self.step.loss is not None:
-                return self.step.loss(output)
-        return output
+        step = self.step
+        with self._autocast.autocast_region(True) if self._autocast else nullcontext():
+            output = step.model(*step.inputs.args, **step.inputs.kwargs)
+            return step.loss(output) if step.trains and step.loss is not None else output
 
     def _backward(self, output: Any) -> None:
         """Backward from the loss, or from all outputs with gradients of their own shape."""
@@ -152,33 +116,31 @@ class _Runner:
 
     def _optimize(self) -> tuple[int, int]:
         """One optimizer step as in the middle of training: its state exists already."""
-        module, name = self.step.module, self.step.optimizer
-        weights = [p for p in self.weights if p.grad is not None]
-        if module is None or name is None or not weights:
+        weights = [p for p in self._weights if p.grad is not None]
+        if not weights:
             return 0, 0
         # one operator per tensor, so that each has a row of its own
-        options = {**self.step.optimizer_options, "foreach": False}
+        options = {**self.step.settings.optimizer_options, "foreach": False}
         options.pop("fused", None)
-        optimizer = make_optimizer(name, weights, options)
+        optimizer = make_optimizer(self.step.settings.optimizer, weights, options)
         optimizer.step()
         _advance(optimizer)
         state = list(tensors_in(list(optimizer.state.values())))
         memory, tracer = self.tracer.memory, self.tracer
         memory.add(state)
         memory.reset_peak()
-        tracer.claim_gradients(module)
-        for weight, own_state in optimizer.state.items():
-            tracer.claim(weight, tensors_in(own_state))
+        for weight in weights:  # rows on these belong to its module
+            tracer.claim(weight, tensors_in((weight.grad, optimizer.state[weight])))
         tracer.stage = "optimizer"
         with torch.no_grad(), tracer:
             optimizer.step()
         return distinct_bytes(state), memory.peak_bytes
 
-    def _name_of(self, row: int | None) -> str:
-        if row is None or row >= len(self.tracer.rows):
+    def _name_of(self, number: int | None) -> str:
+        if number is None or number >= len(self.tracer.rows):
             return "before the first operator"
-        seen = self.tracer.rows[row]
-        return f"{seen.path or 'the model'} ({seen.operator.signature.name}, {seen.stage})"
+        row = self.tracer.rows[number]
+        return f"{row.path or 'the model'} ({row.call.name}, {row.stage})"
 
 
 def _advance(optimizer: torch.optim.Optimizer) -> None:
@@ -219,6 +181,7 @@ _FINAL_HINTS = {  # of errors that another way of tracing would meet again
     "shapes cannot be multiplied": _SHAPE_HINT,
     "more than 1 value per channel": "batch norm needs several values per channel in training: "
     "use --batch-size 2 or more",
+    "uninitialized parameter": "run a lazy module once before it is counted",
     "HigherOrderOperator": "operators that take functions (flex_attention, cond, while_loop) "
     "cannot be counted yet",
 }
@@ -226,14 +189,12 @@ _FINAL_HINTS = {  # of errors that another way of tracing would meet again
 
 def first_line(error: BaseException) -> str:
     """The first line of what the model itself complained about."""
-    own = error.__cause__ if isinstance(error, StepFailedError) and error.__cause__ else error
-    text = (str(own).strip() or type(own).__name__).splitlines()[0]
+    text = (str(error).strip() or type(error).__name__).splitlines()[0]
     return text if len(text) <= 200 else text[:199] + "…"
 
 
 def needs_values(error: BaseException) -> bool:
     """Whether another way of tracing may work: the model looked at data, or used it by hand."""
-    error = error.__cause__ or error
     text = str(error)
     if any(words in text for words in _FINAL_HINTS):
         return False
@@ -258,7 +219,7 @@ def check_fits(step: Step) -> None:
 
     module = step.module
     weights = sum(p.nbytes for p in module.parameters()) if module is not None else 0
-    needed = weights * (COPIES_TO_TRAIN if step.mode == "train" else 1)
+    needed = weights * (COPIES_TO_TRAIN if step.trains else 1)
     free = psutil.virtual_memory().available
     if needed > free / 2:
         raise RidgelineError(
@@ -268,29 +229,27 @@ def check_fits(step: Step) -> None:
         )
 
 
-def broken_model(error: BaseException, *, on_meta: bool) -> RidgelineError:
+def broken_model(error: Exception, step: Step | None, *, on_meta: bool) -> RidgelineError:
     """The model's own error in one line, with the layer it arose in and what that got."""
-    own = (error.__cause__ or error) if isinstance(error, StepFailedError) else error
-    if on_meta and needs_values(error) and not isinstance(own, _OWN_MISTAKES):
+    if on_meta and needs_values(error) and not isinstance(error, _OWN_MISTAKES):
         return RidgelineError(
             f"the model looks at values that shapes cannot give: {first_line(error)}",
             hint="it has no data (device meta): build it with data, smaller if need be",
         )
-    return RidgelineError(f"{_layer(error)}: {first_line(error)}{_user_line(own)}", hint=_hint(own))
+    where = _layer(error, step.module if step is not None else None)
+    return RidgelineError(f"{where}: {first_line(error)}{_user_line(error)}", hint=_hint(error))
 
 
-def _layer(error: BaseException) -> str:
+def _layer(error: Exception, model: nn.Module | None) -> str:
     """Which layer failed, and on what: the innermost module that was called."""
-    cause = error.__cause__
-    if isinstance(error, StepFailedError) and cause is not None:
-        names = name_modules(error.step.module)
-        frames = [frame.f_locals for frame, _ in traceback.walk_tb(cause.__traceback__)]
-        for local in reversed(frames):
-            module = local.get("self")
-            if id(module) in names and "args" in local:  # of torch.nn.Module.__call__
-                shapes = shapes_text(shapes_of(local["args"]))
-                layer = f"layer {names[id(module)]} ({type(module).__name__}) failed"
-                return f"{layer} on input {shapes}" if shapes else layer
+    names = name_modules(model)
+    frames = [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for local in reversed(frames):
+        module = local.get("self")
+        if id(module) in names and "args" in local:  # of torch.nn.Module.__call__
+            shapes = shapes_text(shapes_of(local["args"]))
+            layer = f"layer {names[id(module)]} ({type(module).__name__}) failed"
+            return f"{layer} on input {shapes}" if shapes else layer
     return "the model failed while running"
 
 

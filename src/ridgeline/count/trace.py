@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 from unittest.mock import patch
 
@@ -13,9 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ridgeline.count import formulas
 from ridgeline.count.backward import ROW, Attribution
-from ridgeline.count.call import Signature, TensorMeta, signature_of
+from ridgeline.count.call import OpCall, Operator, TensorMeta, operator_of
 from ridgeline.count.dispatch import autocast_knows_meta, device_independent_dispatch
 from ridgeline.count.memory import Storages
 from ridgeline.count.meta import (
@@ -41,47 +39,15 @@ from ridgeline.tracing.tracker import (
 _OF_WEIGHTS = "_ridgeline_of_weights"
 _get_mkldnn: Any = torch._C._get_mkldnn_enabled
 _set_mkldnn: Any = torch._C._set_mkldnn_enabled
-_CAN_DECOMPOSE = torch._C.DispatchKey.CompositeImplicitAutograd
-
-
-class Operator:
-    """What is known of an operator before it is called; one for each overload."""
-
-    __slots__ = ("decomposes", "entry", "is_free", "is_random", "signature")
-
-    def __init__(self, func: Any) -> None:
-        self.signature: Signature = signature_of(func)
-        name = self.signature.name
-        self.entry = formulas.entry_for(name, self.signature.overload)
-        self.is_free = (
-            self.signature.is_view
-            or name in formulas.FREE
-            or name.startswith(("profiler::", "prim::"))
-        )
-        self.is_random = torch.Tag.nondeterministic_seeded in func.tags
-        self.decomposes = (
-            self.entry is None
-            and not self.is_free
-            and func.has_kernel_for_dispatch_key(_CAN_DECOMPOSE)
-        )
 
 
 @dataclass(slots=True)  # there are many: a frozen one takes several times as long to make
 class Row:
     """One operator call as it was seen."""
 
-    operator: Operator
-    args: Any
-    kwargs: dict[str, Any]
-    outputs: tuple[TensorMeta, ...]
+    call: OpCall
     path: str
     stage: str  # "forward", "backward", "recompute", "optimizer"
-
-
-@cache
-def operator_of(func: Any) -> Operator:
-    """The operator of an overload; forgotten when a new formula is registered."""
-    return Operator(func)
 
 
 def describe(tensor: Tensor, storages: Storages) -> TensorMeta:
@@ -205,7 +171,7 @@ class Tracer(TorchDispatchMode):
         if mixed is not args:
             self._note_twins(args, mixed)
             return self._run(func, operator, mixed, kwargs)
-        name = operator.signature.name
+        name = operator.name
         if name == "aten::_grouped_mm":  # some versions refuse fp32 here, which devices run
             return _grouped_product(*args, **kwargs), args
         try:
@@ -226,10 +192,8 @@ class Tracer(TorchDispatchMode):
         known = all(
             not t.is_meta or hasattr(t, VALUE) for t in tensors_among((*args, *kwargs.values()))
         )
-        name = operator.signature.name
-        overwrites = (
-            bool(operator.signature.written) and isinstance(out, Tensor) and hasattr(out, VALUE)
-        )
+        name = operator.name
+        overwrites = bool(operator.written) and isinstance(out, Tensor) and hasattr(out, VALUE)
         if known or overwrites or name in CHOICES:
             self.values.follow(func, name, args, kwargs, out)
 
@@ -240,16 +204,13 @@ class Tracer(TorchDispatchMode):
         tensors = [t for t in outs if isinstance(t, Tensor)]
         index = len(self.rows)
         path, stage = self._locate(operator, index, args, kwargs, tensors)
-        if operator.is_free:
-            if operator.signature.name.startswith("aten::"):
-                self.memory.add(tensors, index)
-            return
-        described = [self._described(a) for a in args]
-        named = {key: self._described(value) for key, value in kwargs.items()}
-        results = tuple(map(self._described, tensors))
-        row = Row(operator, described, named, results, path, stage)
-        self.rows.append(row)
-        self.memory.add(tensors, index)
+        if not operator.is_free:
+            described = tuple(map(self._described, args))
+            named = {key: self._described(value) for key, value in kwargs.items()}
+            results = tuple(map(self._described, tensors))
+            self.rows.append(Row(OpCall(operator, described, named, results), path, stage))
+        if not operator.is_free or operator.name.startswith("aten::"):
+            self.memory.add(tensors, index)
 
     def storage_of(self, tensor: Tensor) -> int:
         """The number of its storage, as rows tell it; 0 where it has none."""
@@ -325,12 +286,6 @@ class Tracer(TorchDispatchMode):
                 self._last_owner = path
                 return path
         return self._last_owner
-
-    def claim_gradients(self, model: nn.Module) -> None:
-        """Let gradients belong to their parameters' modules, for the optimizer's rows."""
-        for parameter in model.parameters():
-            if parameter.grad is not None:
-                self.claim(parameter, [parameter.grad])
 
     def claim(self, parameter: Tensor, tensors: Iterable[Tensor]) -> None:
         """Let tensors belong to a parameter's module, for the optimizer's rows."""

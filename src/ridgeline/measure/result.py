@@ -140,10 +140,7 @@ def module_workload(
 ) -> tuple[Workload, WorkloadSpec]:
     """Steps of copies of a module on one batch, and their description."""
     check_mode(mode)
-    if isinstance(inputs, dict):
-        batch = Inputs(kwargs=inputs)
-    else:
-        batch = Inputs(args=tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,))
+    batch = Inputs.of(inputs)
     first = next(tensors_in((batch.args, batch.kwargs)), None)
     if first is None or not first.dim():
         raise RidgelineError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ridgeline.costs.work import MalformedError, Shape, Work
+from ridgeline.costs.work import MalformedError, Shape
 from ridgeline.count.fused import fused_step
 from ridgeline.count.records import CAUSAL, FusedBytes, Memory, ModuleCall, OpCost
 from ridgeline.count.result import CountResult
 from ridgeline.errors import MissingSizeError, RidgelineError
 from ridgeline.onnx.dims import bind_dims, check_sizes, quote_name, real_inputs
-from ridgeline.onnx.graph import Results, Runner, Scope, Walk, convert_old_opset, walk_model
+from ridgeline.onnx.graph import Results, Runner, Scope, Walk, walk_model
 from ridgeline.onnx.infer import from_array, make_tensor
 from ridgeline.onnx.load import load
 from ridgeline.onnx.node import BOOL, INT64, NodeCall, Tensor, new_ident, unknown_tensor
-from ridgeline.onnx.node_cost import (
-    NodeCost,
-    Stored,
-    find_stored,
-    unknown_notes,
+from ridgeline.onnx.node_cost import NodeCost, Stored, find_stored, op_cost, unknown_notes
+from ridgeline.onnx.training import (
+    NO_GRADIENT_NOTE,
+    NOTE,
+    OPTIMIZERS,
+    find_gradients,
+    update_weights,
 )
-from ridgeline.onnx.shapes import KEEP_SOME
-from ridgeline.onnx.training import NO_GRADIENT_NOTE, NOTE, OPTIMIZERS, find_gradients
 from ridgeline.plain import plain_line
-from ridgeline.records import MODES, Cost
+from ridgeline.records import MODES
 from ridgeline.settings import one_of
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def count_onnx(
             hint=f"choose {', '.join(OPTIMIZERS)}",
         )
     file, dims = Path(path), dims or {}
-    model = convert_old_opset(load(file))
+    model = load(file)
     check_sizes(dims, batch_size)
     bound = bind_dims(model.graph, batch_size=batch_size, dims=dims)
     walk = walk_model(model, str(file), bound, values=values or {}, runners=RUNNERS, causal=causal)
@@ -70,16 +70,11 @@ def count_onnx(
     rows, stored = walk.rows, find_stored(walk.rows)
     inputs = [walk.inputs[value.name] for value in real_inputs(model.graph)]
     outputs = [walk.outputs.get(o.name) or unknown_tensor(o.name) for o in model.graph.output]
-    costs = [_op_cost(row, "forward", row.call, row.work) for row in rows]
-    notes = [
-        *bound.notes,
-        *walk.notes,
-        *unknown_notes(rows),
-    ]
+    costs = [op_cost(row, "forward", row.call, row.work) for row in rows]
+    notes = [*bound.notes, *walk.notes, *unknown_notes(rows)]
     if mode == "train":
-        gradients = find_gradients(rows, stored, outputs, walk.links)
-        costs += [_op_cost(g.row, g.phase, g.call, g.work) for g in gradients]
-        costs += _updates(stored, optimizer)
+        gradients = find_gradients(rows, stored, walk.links)
+        costs += [*gradients, *update_weights(stored, optimizer)]
         notes.append(NOTE if gradients else NO_GRADIENT_NOTE)
     memory = _step_memory(
         rows, inputs, outputs, stored, optimizer=optimizer if mode == "train" else None
@@ -115,71 +110,14 @@ def _fused(costs: list[OpCost], outputs: list[Tensor], memory: Memory) -> FusedB
 
 def _check_unmatched(walk: Walk) -> None:
     """A size for a name that nothing has is a typing error."""
-    nodes = {row.call.name for row in walk.rows if row.call.op_type in KEEP_SOME}
-    names = nodes | walk.loops.keys()
-    strange = [name for name in walk.bound.numbers if name not in names]
+    strange = [name for name in walk.bound.numbers if name not in walk.loops]
     if strange:
         known = ", ".join(map(plain_line, walk.bound.sizes)) or "none"
         raise MissingSizeError(
             strange[0],
-            f"no dimension, loop or node is called {', '.join(map(quote_name, strange))}",
+            f"no dimension or loop is called {', '.join(map(quote_name, strange))}",
             hint=f"the open dimensions of this file: {known}",
         )
-
-
-def _op_cost(row: NodeCost, phase: str, call: NodeCall, work: Work | None) -> OpCost:
-    times = row.repeats
-    if work is None:
-        one = Cost(read_bytes=call.read_bytes, written_bytes=call.written_bytes)
-    else:
-        one = work.cost(call)
-    if times != 1:
-        one = one * times
-        if work is not None and work.terms:
-            more = tuple((factor, (("times", times), *terms)) for factor, terms in work.more)
-            work = replace(work, terms=(("times", times), *work.terms), more=more)
-    return OpCost(
-        path=row.path,
-        op=call.op,
-        kind=row.kind,
-        phase=phase,
-        dtype=call.dtype_name,
-        cost=one,
-        work=work,
-        call=call,
-        settings=attributes_text(call),
-        repeats=row.repeats,
-    )
-
-
-def _updates(stored: Stored, optimizer: str) -> Iterator[OpCost]:
-    update = OPTIMIZERS[optimizer]
-    for ident, tensor in stored.trained.items():
-        call = NodeCall("", optimizer, "optimizer", 0, {}, (tensor,), (tensor,))
-        work = Work.per_element(
-            tensor.numel,
-            update.flops,
-            transcendentals=update.roots * tensor.numel,
-            read_bytes=update.read * tensor.nbytes,
-            written_bytes=update.written * tensor.nbytes,
-        )
-        row = NodeCost(stored.used_by[ident], "optimizer", call, None)
-        yield _op_cost(row, "optimizer", call, work)
-
-
-LONGEST_ATTRIBUTE = 16  # numbers or characters
-
-
-def attributes_text(call: NodeCall) -> str:
-    """The attributes that are short: `kernel_shape=3,3 strides=2,2 group=32`."""
-    parts = []
-    for name in call.attributes:
-        value = call.attr(name)
-        values = value if isinstance(value, list) else [value]
-        is_short = len(value if isinstance(value, list | str) else values) <= LONGEST_ATTRIBUTE
-        if is_short and all(isinstance(one, int | float | str) for one in values):
-            parts.append(f"{name}={plain_line(','.join(map(str, values)))}")
-    return " ".join(parts)
 
 
 def _precision(rows: list[NodeCost], stored: Stored) -> str:
@@ -415,27 +353,15 @@ def _repeat(
     for row in rows:
         row.repeats *= trips
     walk.rows += rows
-    finals = [_final_state(a, b, trips) for a, b in zip(first, after, strict=False)]
     walk.link(first, states)
     walk.link(after, states)
-    walk.link(after, finals)
-    if trips > 1 and any(_changes_shape(a, b) for a, b in zip(first, after, strict=False)):
-        _note_first_iteration(walk, call)
-    return finals
-
-
-def _final_state(before: Tensor | None, after: Tensor, trips: int) -> Tensor:
-    """A side that grows is taken to grow as much in each iteration as in the first."""
     if trips == 1:
         return after
-    final = replace(after, value=None, ident=new_ident())
-    if before is None or not _changes_shape(before, after):
-        return final
-    if before.dims is None or after.dims is None or len(before.dims) != len(after.dims):
-        return unknown_tensor(after.name)
-    sides = zip(before.dims, after.dims, strict=True)
-    dims = tuple(a + trips * (b - a) for a, b in sides)
-    return replace(make_tensor(after.name, after.elem, dims), ident=final.ident)
+    finals = [replace(t, value=None, ident=new_ident()) for t in after]
+    walk.link(after, finals)
+    if any(_changes_shape(a, b) for a, b in zip(first, after, strict=False)):
+        _note_first_iteration(walk, call)
+    return finals
 
 
 def _changes_shape(a: Tensor | None, b: Tensor) -> bool:
@@ -499,9 +425,6 @@ def _without(t: Tensor | None, axis: int) -> Tensor | None:
     return make_tensor(t.name, t.elem, (*t.dims[:axis], *t.dims[axis + 1 :]))
 
 
-RUNNERS: Mapping[tuple[str, str], Runner] = {
-    ("", "If"): _run_if,
-    ("", "Loop"): _run_loop,
-    ("", "Scan"): _run_scan,
-}
-"""By domain and operator."""
+RUNNERS: Mapping[str, Runner] = {
+    "onnx::If": _run_if, "onnx::Loop": _run_loop, "onnx::Scan": _run_scan
+}  # fmt: skip

@@ -1,17 +1,14 @@
 """Open dimensions of a file: their names, which one is the batch, and the sizes put in for them.
 
-A dimension may be an expression of others (`2*batch`, `past_len + 1`) or have no name: the second
-of input `x` is called `x_1`.
+A dimension may have no name: the second of input `x` is called `x_1`.
 """
 
 from __future__ import annotations
 
-import ast
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ridgeline.errors import RidgelineError
@@ -22,9 +19,7 @@ if TYPE_CHECKING:
 
 MOST_DIMS = 64  # of one tensor: numpy's own limit
 LARGEST = 1 << 48  # far above any real side; the product of several still is a quick number
-LONGEST_EXPRESSION = 200  # characters
 PLAIN_BATCH = ("batch", "batch_size", "batchsize")  # before names that only contain the word
-BATCH_NAMES = frozenset({"n", "b", "bs", "bsz", "nb", "bsize"})
 NOT_BATCH = re.compile(
     r"seq|len|time|step|token|height|width|channel|feature|past|cache|frame", re.I
 )
@@ -34,17 +29,15 @@ NOT_BATCH = re.compile(
 
 def real_inputs(graph: GraphProto) -> list[ValueInfoProto]:
     """The inputs that are not also stored: older files list the weights among them."""
-    stored = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
+    stored = {t.name for t in graph.initializer}
     return [value for value in graph.input if value.name not in stored]
 
 
 def tensor_type(kind: TypeProto) -> TypeProto.Tensor | None:
-    """The tensor that a type describes, through optionals; None for sequences and maps."""
+    """The tensor that a type describes, through optionals; None for all others."""
     while kind.HasField("optional_type"):
         kind = kind.optional_type.elem_type
-    if kind.HasField("tensor_type"):
-        return kind.tensor_type
-    return kind.sparse_tensor_type if kind.HasField("sparse_tensor_type") else None
+    return kind.tensor_type if kind.HasField("tensor_type") else None
 
 
 def shape_of(kind: TypeProto, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
@@ -54,7 +47,7 @@ def shape_of(kind: TypeProto, sizes: Mapping[str, int]) -> tuple[int, ...] | Non
         return None
     shape = []
     for dim in tensor.shape.dim:
-        size = dim.dim_value if dim.HasField("dim_value") else evaluate(dim.dim_param, sizes)
+        size = dim.dim_value if dim.HasField("dim_value") else sizes.get(dim.dim_param)
         if size is None or not 0 <= size <= LARGEST:
             return None
         shape.append(size)
@@ -64,47 +57,6 @@ def shape_of(kind: TypeProto, sizes: Mapping[str, int]) -> tuple[int, ...] | Non
 def axis_name(value: str, index: int) -> str:
     """Our name for an open dimension that has none in the file."""
     return f"{value}_{index}"
-
-
-# ---------------------------------------------------------------- expressions
-
-_ARITHMETIC = (ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Name, ast.Load)
-
-
-@lru_cache(maxsize=1024)
-def _parse(symbol: str) -> ast.Expression | None:
-    """The tree of a sum or product of names and whole numbers; None for a plain name."""
-    if re.fullmatch(r"[\w-]+", symbol) or len(symbol) > LONGEST_EXPRESSION:
-        return None
-    try:
-        tree = ast.parse(re.sub("/+", "//", symbol.strip()), mode="eval")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    is_sum = isinstance(tree.body, ast.BinOp) and all(
-        isinstance(node, _ARITHMETIC)
-        or (isinstance(node, ast.Constant) and type(node.value) is int)
-        for node in ast.walk(tree.body)
-    )
-    return tree if is_sum else None
-
-
-def names_in(symbol: str) -> set[str]:
-    """The names in an expression; none for a plain name."""
-    tree = _parse(symbol)
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} if tree else set()
-
-
-def evaluate(symbol: str, sizes: Mapping[str, int]) -> int | None:
-    """The number of a dimension: its own, or computed where all its names have one."""
-    if symbol in sizes:
-        return sizes[symbol]
-    tree = _parse(symbol)
-    if tree is None or not names_in(symbol) <= sizes.keys():
-        return None
-    try:  # only whole numbers, names and their sums and products are in the tree
-        return int(eval(compile(tree, "dimension", "eval"), {"__builtins__": {}}, dict(sizes)))
-    except ZeroDivisionError:
-        return None
 
 
 # ---------------------------------------------------------------- names in messages
@@ -183,9 +135,8 @@ def bind_dims(graph: GraphProto, *, batch_size: int | None, dims: Mapping[str, i
     batch = _batch_symbol(axes)
     if batch is not None:
         _bind_batch(bound, batch, axes, batch_size)
-    _evaluate_expressions(bound, symbols)
     if missing := [name for name in symbols if name not in bound.sizes]:
-        raise _missing_dims(missing, batch, axes, bound)
+        raise _missing_dims(missing, batch, axes)
     if batch is None:
         _check_fixed_batch(bound, axes, batch_size)
     return bound
@@ -210,15 +161,12 @@ def _symbols(axes: Iterable[Axis]) -> list[str]:
 
 def _batch_symbol(axes: list[Axis]) -> str | None:
     """The dimension that is called so; else the first of the first input that has any."""
-    symbols = [s for s in _symbols(axes) if not names_in(s)]  # 2*batch is not the batch
+    symbols = _symbols(axes)
     plain = [s for name in PLAIN_BATCH for s in symbols if s.lower() == name]
-    named = [*plain, *(s for s in symbols if "batch" in s.lower())] or [
-        s for s in symbols if s.lower() in BATCH_NAMES
-    ]
-    if named:
+    if named := [*plain, *(s for s in symbols if "batch" in s.lower())]:
         return named[0]
     first = next((axis.symbol for axis in axes if axis.index == 0), "")
-    return first if first in symbols and not NOT_BATCH.search(first) else None
+    return first if first and not NOT_BATCH.search(first) else None
 
 
 def _bind_batch(bound: DimBindings, batch: str, axes: list[Axis], batch_size: int | None) -> None:
@@ -259,37 +207,16 @@ def _check_fixed_batch(bound: DimBindings, axes: list[Axis], batch_size: int | N
         )
 
 
-def _evaluate_expressions(bound: DimBindings, symbols: Iterable[str]) -> None:
-    """Compute `2*batch` and the like from names that have a number."""
-    for symbol in filter(names_in, symbols):
-        size = evaluate(symbol, {**bound.numbers, **bound.sizes})
-        if size is None or symbol in bound.sizes:
-            continue
-        if not 0 <= size <= LARGEST:
-            raise RidgelineError(
-                f"the dimension {quote_name(symbol)} would be {size}",
-                hint="give other sizes for the names in it",
-            )
-        bound.sizes[symbol] = size
-        for name in names_in(symbol) & bound.numbers.keys():
-            bound.sizes[name] = bound.numbers.pop(name)
-
-
-def _missing_dims(
-    missing: list[str], batch: str | None, axes: list[Axis], bound: DimBindings
-) -> RidgelineError:
+def _missing_dims(missing: list[str], batch: str | None, axes: list[Axis]) -> RidgelineError:
     """The error that names each missing dimension, where it is first, and the option for it."""
     first = {axis.symbol: axis for axis in reversed(axes)}
     listed = "; ".join(
         f"{plain_line(name)} (of {plain_line(first[name].input)}[{first[name].index}])"
         for name in missing
     )
-    have = bound.sizes.keys() | bound.numbers.keys()
-    # of an expression the names that have no number
-    needed = [part for name in missing for part in sorted(names_in(name) - have) or [name]]
     options = [
         f"--batch-size N (it is {quote_name(name)})" if name == batch else dim_option(name)
-        for name in dict.fromkeys(needed)
+        for name in missing
     ]
     return RidgelineError(
         f"the file leaves {len(missing)} dimension{'s' * (len(missing) > 1)} open: {listed}",

@@ -19,7 +19,6 @@ from ridgeline.errors import RidgelineError
 from ridgeline.onnx.dims import DimBindings, dim_option, real_inputs
 from ridgeline.onnx.infer import (
     from_array,
-    from_sparse,
     from_stored,
     from_type,
     ident_of,
@@ -49,7 +48,6 @@ MOST_CALLS = 250_000  # inside of functions and loops, whose calls multiply
 DEEPEST = 40  # graphs and functions inside each other; real files have a handful
 SCOPES = "pkg.torch.onnx.name_scopes"  # where PyTorch's exporter keeps the modules around a node
 NO_MODULE = "_empty_nn_module_stack"  # the exporter's word for none
-OLDEST = 7  # of the standard operator sets whose shapes onnx infers
 
 
 class Scope:
@@ -124,89 +122,27 @@ def _innermost_module(text: str) -> str:
     return "" if scopes[-2].startswith(NO_MODULE) else scopes[-2]
 
 
-# ---------------------------------------------------------------- limits
-
-
-@dataclass(slots=True)
-class Limits:
-    """Small files can make much: functions and loops inside each other multiply."""
-
-    path: str  # of the file
-    calls: int = 0
-    depth: int = 0
-
-    @property
-    def is_nested(self) -> bool:
-        """Whether the walk is in a function or a loop: then there may be more than is stored."""
-        return self.depth > 1
-
-    @contextmanager
-    def enter(self, where: str) -> Iterator[None]:
-        """Around the nodes of a graph or a function."""
-        self.depth += 1
-        try:
-            if self.depth > DEEPEST:
-                raise RidgelineError(
-                    f"{self.path}: graphs or functions are nested more than {DEEPEST} deep"
-                    f" at {where or 'the top'!r}",
-                    hint="a function that calls itself has no end; check the file",
-                )
-            yield
-        finally:
-            self.depth -= 1
-
-    def add_nested_call(self) -> None:
-        """A node in a function or a loop."""
-        self.calls += 1
-        if self.calls > MOST_CALLS:
-            raise RidgelineError(
-                f"{self.path}: functions and loops make more than {MOST_CALLS:,} nodes",
-                hint="inside each other they multiply; check the file",
-            )
-
-
 # ---------------------------------------------------------------- versions of operators
 
 
-@dataclass(frozen=True, slots=True)
-class Opsets:
-    """Versions by domain, and the same in the form that onnx takes."""
-
-    versions: Mapping[str, int]
-    imports: list[OperatorSetIdProto]
-
-    @classmethod
-    def of(cls, versions: Mapping[str, int]) -> Opsets:
-        return cls(versions, [onnx.helper.make_opsetid(d, v) for d, v in versions.items()])
-
-    def extend(self, imports: Iterable[OperatorSetIdProto]) -> Opsets:
-        """A function's own go before those of the model around it."""
-        own = {plain_domain(o.domain): o.version for o in imports}
-        return Opsets.of({**self.versions, **own})
-
-    def version(self, domain: str) -> int:
-        """The first of a domain that is not named; of the standard one, the newest.
-
-        Versions of the standard one that onnx does not have are the newest, too.
-        """
-        version = self.versions.get(domain, 0)
-        if domain:
-            return version or 1
-        newest = onnx.defs.onnx_opset_version()
-        return version if 1 <= version <= newest else newest
+Opsets = Mapping[str, int]  # versions by domain
 
 
-def convert_old_opset(model: ModelProto) -> ModelProto:
-    """A file below opset 7 in opset 7, or else 6, as far as onnx's converter takes it."""
-    versions = {plain_domain(opset.domain): opset.version for opset in model.opset_import}
-    if not 0 < versions.get("", OLDEST) < OLDEST:
-        return model
-    for target in (OLDEST, OLDEST - 1):
-        try:
-            return onnx.version_converter.convert_version(model, target)
-        except Exception:  # the converter raises many kinds of error: nodes are tried as they are
-            continue
-    return model
+def extend_opsets(versions: Opsets, imports: Iterable[OperatorSetIdProto]) -> Opsets:
+    """A function's own go before those of the model around it."""
+    return {**versions, **{plain_domain(one.domain): one.version for one in imports}}
+
+
+def find_version(versions: Opsets, domain: str) -> int:
+    """The first of a domain that is not named; of the standard one, the newest.
+
+    Versions of the standard one that onnx does not have are the newest, too.
+    """
+    version = versions.get(domain, 0)
+    if domain:
+        return version or 1
+    newest = onnx.defs.onnx_opset_version()
+    return version if 1 <= version <= newest else newest
 
 
 # ---------------------------------------------------------------- the walk
@@ -225,8 +161,7 @@ class Walk:
     bound: DimBindings
     opsets: Opsets  # of the model, or of the function that the walk is in
     functions: Mapping[FunctionKey, FunctionProto]
-    limits: Limits
-    runners: Mapping[tuple[str, str], Runner]  # of operators with graphs, by domain and name
+    runners: Mapping[str, Runner]  # of operators with graphs
     causal: str = "full"
     rows: list[NodeCost] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)  # in order, each once
@@ -235,17 +170,41 @@ class Walk:
     inputs: dict[str, Tensor] = field(default_factory=dict)  # of the model
     outputs: dict[str, Tensor] = field(default_factory=dict)
     loops: dict[str, str] = field(default_factory=dict)  # operators that have a trip count
+    depth: int = 0  # graphs and functions that the walk is inside of
+    nested_calls: int = 0  # nodes inside of functions and loops
 
     def note(self, text: str) -> None:
         self.notes.setdefault(text)
 
+    @contextmanager
+    def enter(self, where: str) -> Iterator[None]:
+        """Around the nodes of a graph or a function. Those that call each other have no end."""
+        self.depth += 1
+        try:
+            if self.depth > DEEPEST:
+                raise RidgelineError(
+                    f"{self.path}: graphs or functions are nested more than {DEEPEST} deep"
+                    f" at {where or 'the top'!r}",
+                    hint="a function that calls itself has no end; check the file",
+                )
+            yield
+        finally:
+            self.depth -= 1
+
+    def _count_nested_call(self) -> None:
+        """Small files can make much: functions and loops inside each other multiply."""
+        self.nested_calls += self.depth > 1
+        if self.nested_calls > MOST_CALLS:
+            raise RidgelineError(
+                f"{self.path}: functions and loops make more than {MOST_CALLS:,} nodes",
+                hint="inside each other they multiply; check the file",
+            )
+
     def walk_graph(self, graph: GraphProto, scope: Scope, prefix: str = "") -> list[Tensor]:
         """Walk a graph whose inputs are in `scope`; its results."""
-        with self.limits.enter(prefix):
+        with self.enter(prefix):
             for tensor in graph.initializer:
                 scope.add(from_stored(tensor))
-            for sparse in graph.sparse_initializer:
-                scope.add(from_sparse(sparse))
             check_order(graph.node, self.path)
             for number, node in enumerate(graph.node):
                 self.walk_node(node, number, scope, prefix)
@@ -258,8 +217,7 @@ class Walk:
         own = plain_line(node_path(node, number))
         path = f"{prefix}.{own}" if prefix else own
         call = self._call(node, number, scope)
-        if self.limits.is_nested:
-            self.limits.add_nested_call()
+        self._count_nested_call()
         rows, before = self.rows, len(self.rows)
         try:
             results = self._results(call, node, scope, path)
@@ -282,7 +240,7 @@ class Walk:
             name=node_name(node, number),
             op_type=plain_line(node.op_type),
             domain=plain_line(node.domain),
-            version=self.opsets.version(node.domain),
+            version=find_version(self.opsets, node.domain),
             attributes=read_attributes(node),
             operands=tuple(scope.value(name) if name else None for name in node.input),
             results=(),
@@ -294,15 +252,15 @@ class Walk:
         function = self.functions.get((node.domain, node.op_type, node.overload))
         if function is not None:
             return _call_function(self, function, call, node, path)
-        runner = self.runners.get((call.domain, call.op_type))
+        runner = self.runners.get(call.op)
         if runner is not None:
             return runner(self, call, node, scope, path)
         return self.add_node(call, node, scope, path)
 
     def add_node(self, call: NodeCall, node: NodeProto, scope: Scope, path: str) -> Results:
-        context = ShapeContext(
-            self.opsets.imports, self.opsets.version(""), self.bound, scope.declared, self.note
-        )
+        imports = [onnx.helper.make_opsetid(d, v) for d, v in self.opsets.items()]
+        standard = find_version(self.opsets, "")
+        context = ShapeContext(imports, standard, scope.declared, self.note)
         results = set_results(call, node, context)
         self.rows.append(cost_node(call, path))
         return results
@@ -344,16 +302,15 @@ def walk_model(
     bound: DimBindings,
     *,
     values: Mapping[str, Any],
-    runners: Mapping[tuple[str, str], Runner],
+    runners: Mapping[str, Runner],
     causal: str = "full",
 ) -> Walk:
     """Walk the whole model; loops whose trip count is missing are asked for, all at once."""
     walk = Walk(
         path=path,
         bound=bound,
-        opsets=Opsets.of({}).extend(model.opset_import),
+        opsets=extend_opsets({}, model.opset_import),
         functions={(plain_domain(f.domain), f.name, f.overload): f for f in model.functions},
-        limits=Limits(path),
         runners=runners,
         causal=causal,
     )
@@ -416,9 +373,9 @@ def _call_function(
     scope.values = {name: t for name, t in operands.items() if t is not None}
     absent = operands.keys() - scope.values.keys()
     attributes = {a.name: a for a in (*function.attribute_proto, *node.attribute)}
-    walk.opsets = outer.extend(function.opset_import)
+    walk.opsets = extend_opsets(outer, function.opset_import)
     try:
-        with walk.limits.enter(path):
+        with walk.enter(path):
             check_order(function.node, walk.path)
             for number, inner in enumerate(function.node):
                 walk.walk_node(substitute(inner, attributes, absent), number, scope, path)

@@ -22,14 +22,13 @@ from onnx.shape_inference import infer_node_outputs
 
 from ridgeline.costs.work import MalformedError, Shape
 from ridgeline.onnx.dims import LARGEST, shape_of, tensor_type
-from ridgeline.onnx.node import BOOL, NodeCall, Tensor, dtype_of, new_ident, unknown_tensor
+from ridgeline.onnx.node import BOOL, RANDOM, NodeCall, Tensor, dtype_of, new_ident, unknown_tensor
 
 if TYPE_CHECKING:
     from onnx import (
         AttributeProto,
         NodeProto,
         OperatorSetIdProto,
-        SparseTensorProto,
         TensorProto,
         TypeProto,
     )
@@ -92,19 +91,11 @@ def from_stored(proto: TensorProto) -> Tensor:
     return tensor
 
 
-def from_sparse(proto: SparseTensorProto) -> Tensor:
-    """Taken to be dense."""
-    values = proto.values
-    return _as_weight(make_tensor(values.name, values.data_type, tuple(proto.dims)), values)
-
-
 def from_constant(node: NodeProto, name: str) -> Tensor:
     """The result of a Constant node: stored in the file as an initializer is."""
     for attribute in node.attribute:
         if attribute.name == "value":
             return from_stored(attribute.t)
-        if attribute.name == "sparse_value":
-            return from_sparse(attribute.sparse_tensor)
         if attribute.name in CONSTANTS:
             value = onnx.helper.get_attribute_value(attribute)
             return _as_weight(
@@ -143,6 +134,8 @@ def infer(
     schema = find_schema(node.op_type, version, node.domain)
     if schema is None:
         return results
+    if node.op_type == "STFT" and not any(a.name == "onesided" for a in node.attribute):
+        node.attribute.append(onnx.helper.make_attribute("onesided", 1))  # onnx infers as if 0
     if problem := inference_hazard(node):
         raise MalformedError(problem)
     named = [(name, t) for name, t in zip(node.input, operands, strict=False) if t is not None]
@@ -227,23 +220,6 @@ def inference_hazard(node: NodeProto) -> str:
 
 # ---------------------------------------------------------------- small values
 
-EVALUATED = frozenset({
-    "Abs", "Add", "And", "ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr",
-    "BitwiseXor", "Cast", "CastLike", "Ceil", "Clip", "Compress", "Concat", "ConstantOfShape",
-    "CumSum", "Div", "Equal", "Exp", "Expand", "EyeLike", "Flatten", "Floor", "Gather",
-    "GatherElements", "GatherND", "Greater", "GreaterOrEqual", "Identity", "IsInf", "IsNaN", "Less",
-    "LessOrEqual", "Log", "Max", "Mean", "Min", "Mod", "Mul", "Neg", "NonZero", "Not", "OneHot",
-    "Or", "Pad", "Pow", "Range", "Reciprocal", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
-    "ReduceSum", "Relu", "Reshape", "Resize", "Round", "ScatterElements", "ScatterND", "Sign",
-    "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tile", "TopK", "Transpose", "Trilu",
-    "Unique", "Unsqueeze", "Where", "Xor",
-})  # fmt: skip
-"""Operators that exporters compute shapes with; evaluated where all operands are known."""
-GROWING = frozenset({
-    "ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Reshape", "Resize", "Split", "Tile",
-})  # fmt: skip
-"""Their results may be large, so these must be known to be small."""
-
 
 def evaluate_node(call: NodeCall, node: NodeProto) -> Sequence[Array | None]:
     """The values of the node's results; none where they are not known."""
@@ -251,9 +227,11 @@ def evaluate_node(call: NodeCall, node: NodeProto) -> Sequence[Array | None]:
         return ()
     if call.op_type in ("Shape", "Size"):
         return [_shape_value(call)]
-    if call.op_type not in EVALUATED or call.refused or not call.inputs:
+    if call.refused or not call.inputs:
         return ()
-    if any(t.value is None for t in call.inputs) or not all(_may_be_small(call)):
+    if call.op_type.startswith(RANDOM) or "Sequence" in call.op_type:
+        return ()
+    if any(t.value is None for t in call.inputs) or not all(is_small(t.dims) for t in call.outputs):
         return ()
     parameters = {"log": _log_nothing, "opsets": {"": call.version}, "verbose": 0,
                   "evaluator_cls": ReferenceEvaluator, "new_ops": None}  # fmt: skip
@@ -269,14 +247,6 @@ def evaluate_node(call: NodeCall, node: NodeProto) -> Sequence[Array | None]:
 
 def _log_nothing(*_: object) -> None:
     """The reference implementation's log."""
-
-
-def _may_be_small(call: NodeCall) -> list[bool]:
-    """Of each result; one of unknown size comes from small operands, and most do not grow."""
-    return [
-        is_small(t.dims) if t.dims is not None else call.op_type not in GROWING
-        for t in call.outputs
-    ]
 
 
 def _shape_value(call: NodeCall) -> Array | None:

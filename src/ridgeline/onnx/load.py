@@ -105,15 +105,15 @@ LARGEST_SKELETON = 1 << 27  # bytes kept of one file: bounds what a file made to
 LONGEST_NOTE = 1 << 10  # scopes are shorter, stack traces longer
 DEEPEST = 90  # protobuf's own limit is 100
 
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+VARINT, BYTES = 0, 2  # of a field's value in the wire format
+FIXED = {1: 8, 5: 4}  # and those of so many bytes
 
 ENTERED: dict[str, dict[int, str]] = {  # message → its fields that are messages worth entering
     "model": {7: "graph", 25: "function"},
-    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "graph": {1: "node", 5: "tensor"},
     "function": {7: "node", 11: "attribute"},
     "node": {5: "attribute"},
-    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
-    "sparse": {1: "tensor", 2: "tensor"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph"},
     "tensor": {},
 }
 LEFT_OUT: dict[str, frozenset[int]] = {
@@ -123,7 +123,6 @@ LEFT_OUT: dict[str, frozenset[int]] = {
     "node": frozenset({6}),  # doc_string
     "attribute": frozenset({13}),  # doc_string
     "tensor": frozenset({12, 16}),  # doc_string, metadata_props
-    "sparse": frozenset(),
 }
 NOTES = 9  # of a node: its metadata_props
 PAYLOAD = frozenset({4, 5, 6, 7, 9, 10, 11})  # of a tensor: raw_data and the typed lists
@@ -192,25 +191,18 @@ class _Reader:
 
     def _walk(self, start: int, end: int) -> Iterator[tuple[int, int, int, int, bool]]:
         """Number, start, start of the value, end, and whether it has a length, of each field."""
-        data, at = self.data, start
+        at = start
         while at < end:
             field_start = at
-            key = data[at]
-            at += 1
-            if key >= 0x80:
-                key, at = self._number(field_start, end)
+            key, value_start = self._number(at, end)
             wire = key & 7
-            if wire == BYTES:
-                size = data[at] if at < end else 0x80
-                at += 1
-                if size >= 0x80:
-                    size, at = self._number(at - 1, end)
-                value_start, at = at, at + size
-            elif wire == VARINT:
-                value_start = at
-                _, at = self._number(at, end)
-            elif wire in (FIXED32, FIXED64):
-                value_start, at = at, at + (4 if wire == FIXED32 else 8)
+            if wire == VARINT:
+                _, at = self._number(value_start, end)
+            elif wire == BYTES:
+                size, value_start = self._number(value_start, end)
+                at = value_start + size
+            elif wire in FIXED:
+                at = value_start + FIXED[wire]
             else:
                 raise broken(self.path, "its bytes are not protobuf")
             if at > end or key >> 3 == 0:

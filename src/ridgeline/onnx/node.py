@@ -8,7 +8,7 @@ from itertools import count
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.costs.work import MalformedError, Moved, Shape
+from ridgeline.costs.work import Call, MalformedError, Moved, Shape
 
 if TYPE_CHECKING:
     import numpy as np
@@ -131,7 +131,7 @@ def unknown_tensor(name: str) -> Tensor:
 
 
 @dataclass
-class NodeCall:
+class NodeCall(Call):
     """The input of every formula; one call of one operator."""
 
     name: str
@@ -197,21 +197,6 @@ class NodeCall:
         if not self.outputs:
             raise MalformedError("there is no result")
         return self.outputs[0]
-
-    @property
-    def is_float(self) -> bool:
-        return any(t.is_float for t in self.inputs) or any(t.is_float for t in self.outputs)
-
-    @property
-    def read_bytes(self) -> int:
-        """Each distinct operand once."""
-        if len(self.inputs) == 1:
-            return self.inputs[0].nbytes
-        return sum(t.nbytes for t in {t.ident: t for t in self.inputs}.values())
-
-    @property
-    def written_bytes(self) -> int:
-        return sum(t.nbytes for t in self.outputs)
 
     def moves(self, phases: Collection[str]) -> tuple[list[Moved], list[Moved]]:
         """The tensors that are read and written; backward reads and writes gradients, too."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ridgeline.costs.work import Work
+from ridgeline.count.records import OpCost
 from ridgeline.onnx.node import Constants, NodeCall, Tensor
 from ridgeline.onnx.ops import data, elementwise, find_entry, products
 from ridgeline.onnx.ops.products import packed_product
 from ridgeline.onnx.shapes import BROKEN, misfit
+from ridgeline.plain import plain_line
 
 FAMILIES = (data, elementwise, products)  # imported for the formulas that they register
 FREE_KINDS = ("view", "constant")  # counted even where shapes are not known
@@ -32,7 +34,7 @@ class NodeCost:
 
 def cost_node(call: NodeCall, path: str) -> NodeCost:
     """The operator's formula on the call; why there is none, or why it does not serve."""
-    entry = find_entry(call.domain, call.op_type)
+    entry = find_entry(call)
     if entry is None:
         return NodeCost(path, "unknown", call, None, reason=NO_FORMULA)
     work, reason = None, ""
@@ -52,7 +54,7 @@ def cost_node(call: NodeCall, path: str) -> NodeCost:
 
 def cost_broken_node(call: NodeCall, path: str, error: Exception) -> NodeCost:
     """Of a node whose results could not be computed."""
-    entry = find_entry(call.domain, call.op_type)
+    entry = find_entry(call)
     kind = entry.kind if entry else "control" if call.op_type in CONTROL else "unknown"
     return NodeCost(path, kind, call, None, reason=misfit(error))
 
@@ -65,6 +67,41 @@ def _is_negative(work: Work) -> bool:
     numbers = (work.macs, work.other_flops, work.transcendentals, work.read_bytes or 0,
                work.written_bytes or 0)  # fmt: skip
     return min(numbers) < 0
+
+
+def op_cost(row: NodeCost, phase: str, call: NodeCall, work: Work | None) -> OpCost:
+    """The row of a node in the table of operators, in all iterations of the loops around it."""
+    times = row.repeats
+    if work is not None and times != 1:
+        parts = tuple((factor, (("times", times), *terms)) for factor, terms in work.parts)
+        work = replace(work, parts=parts)
+    return OpCost(
+        path=row.path,
+        op=call.op,
+        kind=row.kind,
+        phase=phase,
+        dtype=call.dtype_name,
+        cost=(work or Work()).cost(call) * times,  # without a formula only its bytes
+        work=work,
+        call=call,
+        settings=attributes_text(call),
+        repeats=row.repeats,
+    )
+
+
+LONGEST_ATTRIBUTE = 16  # numbers or characters
+
+
+def attributes_text(call: NodeCall) -> str:
+    """The attributes that are short: `kernel_shape=3,3 strides=2,2 group=32`."""
+    parts = []
+    for name in call.attributes:
+        value = call.attr(name)
+        values = value if isinstance(value, list) else [value]
+        is_short = len(value if isinstance(value, list | str) else values) <= LONGEST_ATTRIBUTE
+        if is_short and all(isinstance(one, int | float | str) for one in values):
+            parts.append(f"{name}={plain_line(','.join(map(str, values)))}")
+    return " ".join(parts)
 
 
 # ---------------------------------------------------------------- notes
@@ -117,10 +154,7 @@ NOT_LEARNED: dict[str, tuple[int, ...]] = {
     "STFT": (2,), "Tile": (1,), "NonMaxSuppression": (0, 1, 2, 3, 4), "TopK": (1,), "Where": (0,),
     "Sin": (0,), "Cos": (0,), "RotaryEmbedding": (1, 2, 3), "GroupQueryAttention": (7, 8, 12, 13),
     # scales, zero points and the order of groups of weights that are stored quantised
-    "MatMulNBits": (2, 3, 4), "QGemm": (1, 2, 4, 5, 7, 8), "QAttention": (3, 4, 6, 7),
-    "MatMulIntegerToFloat": (2, 3, 4, 5), "DynamicQuantizeMatMul": (2, 3),
-    "QLinearAdd": (1, 2, 4, 5, 6, 7),
-    "QLinearMul": (1, 2, 4, 5, 6, 7),
+    "MatMulNBits": (2, 3, 4),
 }  # fmt: skip
 ARITHMETIC = ("Mul", "Div", "Add", "Sub", "Max", "Min", "Where")
 INITIAL_STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}

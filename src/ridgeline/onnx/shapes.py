@@ -16,8 +16,6 @@ import onnx
 
 from ridgeline.costs.products import broadcast
 from ridgeline.costs.work import MalformedError, Shape
-from ridgeline.errors import RidgelineError
-from ridgeline.onnx.dims import DimBindings, dim_option
 from ridgeline.onnx.infer import (
     evaluate_node,
     find_schema,
@@ -28,7 +26,7 @@ from ridgeline.onnx.infer import (
     sequence_result,
     unknown_results,
 )
-from ridgeline.onnx.node import BOOL, FP32, INT32, INT64, NodeCall, Tensor
+from ridgeline.onnx.node import BOOL, FP32, INT64, NodeCall, Tensor
 from ridgeline.onnx.ops import MS, find_entry
 from ridgeline.onnx.ops.products import (
     group_query_sizes,
@@ -55,7 +53,6 @@ class ShapeContext:
 
     opsets: list[OperatorSetIdProto]
     standard_version: int
-    bound: DimBindings
     declared: Mapping[str, Tensor]  # types that the file states
     note: Callable[[str], None]
 
@@ -100,22 +97,16 @@ def _set_value(result: Tensor, value: Any) -> None:
 def _by_inference(call: NodeCall, node: NodeProto, context: ShapeContext) -> Results:
     """By onnx's own inference; what it refuses is not known, and the call says why."""
     try:
-        form = STANDARD_FORM.get(call.op_type) if call.domain == MS else None
-        if form is None:
-            inferred = infer(node, call.version, call.operands, context.opsets)
-        else:
-            version = context.standard_version
-            copy, count = _as_standard(node, form, version), OPERANDS_OF_FORM.get(call.op_type)
-            del copy.input[count or len(node.input) :]
-            inferred = infer(copy, version, call.operands[:count], context.opsets)
+        form = FUSED.get(call.op_type, call.op_type)
+        if call.domain != MS or find_schema(form, context.standard_version, "") is None:
+            return infer(node, call.version, call.operands, context.opsets)
+        version = context.standard_version
+        copy, count = _as_standard(node, form, version), OPERANDS_OF_FORM.get(call.op_type)
+        del copy.input[count or len(node.input) :]
+        return infer(copy, version, call.operands[:count], context.opsets)
     except MalformedError as error:
         call.refused = str(error)
         return unknown_results(node)
-    try:
-        ours = as_tensors(list(node.output), _corrected(call, inferred))
-    except BROKEN:
-        return inferred
-    return [new or now for now, new in zip(inferred, ours, strict=True)]
 
 
 def _as_standard(node: NodeProto, op_type: str, version: int) -> NodeProto:
@@ -136,59 +127,49 @@ def _complete(call: NodeCall, names: list[str], results: Results, context: Shape
     try:
         own = as_tensors(names, _by_rule(call))
     except BROKEN as error:
-        own = []
-        if isinstance(error, MalformedError) and find_entry(call.domain, call.op_type) is not None:
+        own = [None] * len(names)
+        if isinstance(error, MalformedError) and find_entry(call) is not None:
             call.refused = call.refused or misfit(error)
-    results = _fill(results, own, names)
+    results = _fill(results, own)
     if _all_known(results):
         call.refused = ""
     if call.refused or _all_known(results):
         return results
-    results = _fill(results, [context.declared.get(name) for name in names], names)
-    number = context.bound.numbers.get(call.name)
-    if number is None and _all_known(results):
+    results = _fill(results, [context.declared.get(name) for name in names])
+    if call.domain or _all_known(results):
         return results
-    largest = _largest(call, names, number, context)
-    return _fill(results, largest, names, over=number is not None)
+    try:
+        most = as_tensors(names, _most_kept(call))
+    except BROKEN:
+        return results
+    if any(most):
+        context.note(
+            f"{call.op_type} {call.name!r} keeps as much as its data say: the most it could is"
+            " counted"
+        )
+    return _fill(results, most)
 
 
 def as_tensors(names: list[str], types: Types) -> Results:
     """Results of these types; None for the rest."""
     padded: Types = [*types, *[None] * len(names)]
     return [
-        make_tensor(name, one[0], one[1]) if name and one is not None else None
+        make_tensor(name, *one) if name and one is not None else None
         for name, one in zip(names, padded, strict=False)
     ]
 
 
-def _fill(
-    results: Results, better: Sequence[Tensor | None], names: list[str], *, over: bool = False
-) -> Results:
+def _fill(results: Results, better: Sequence[Tensor | None]) -> Results:
     """Put known types in for unknown ones."""
-    filled: Results = []
-    for place, name in enumerate(names):
-        now = results[place] if place < len(results) else None
-        new = better[place] if place < len(better) else None
-        if name and new is not None and new.is_known and (over or now is None or not now.is_known):
-            now = replace(new, name=name, is_weight=False, ident=now.ident if now else new.ident)
-        filled.append(now if name else None)
-    return filled
+    return [
+        replace(new, name=now.name, is_weight=False, ident=now.ident)
+        if now is not None and not now.is_known and new is not None and new.is_known
+        else now
+        for now, new in zip(results, better, strict=True)
+    ]
 
 
 # ---------------------------------------------------------------- standard operators
-
-
-def _corrected(call: NodeCall, inferred: Sequence[Tensor | None]) -> Types:
-    """Types of results where onnx's inference is wrong; none where it is right.
-
-    It takes an STFT to be two-sided where nothing is said, though one-sided is the default.
-    """
-    if call.domain or not inferred or inferred[0] is None or not inferred[0].is_known:
-        return []
-    shape = inferred[0].shape
-    if call.op_type == "STFT" and "onesided" not in call.attributes:
-        return [(inferred[0].elem, (*shape[:-2], shape[-2] // 2 + 1, shape[-1]))]
-    return []
 
 
 def _by_rule(call: NodeCall) -> Types:
@@ -224,11 +205,6 @@ def _range(call: NodeCall) -> Types:
     return [(call.x.elem, (max(ceil((limit - start) / delta), 0),))]
 
 
-def _quantised_pair(call: NodeCall) -> Types:
-    """Each operand comes with its scale and zero point."""
-    return [(call.x.elem, broadcast(call.x.shape, call.operand(3).shape))]
-
-
 def _product(a: Shape, b: Shape) -> Shape:
     if len(a) == 1 or len(b) == 1:
         return (*a[:-1], *b[:-2], *(b[-1:] if len(b) > 1 else ()))
@@ -237,14 +213,7 @@ def _product(a: Shape, b: Shape) -> Shape:
 
 def _matmul(call: NodeCall) -> Types:
     shapes = transposed_shape(call, 0, "A"), transposed_shape(call, 1, "B")
-    is_float = call.op_type in ("MatMulIntegerToFloat", "DynamicQuantizeMatMul")
-    return [(FP32 if is_float else call.x.elem, _product(*shapes))]
-
-
-def _qgemm(call: NodeCall) -> Types:
-    zero_point = call.get(8)
-    elem = zero_point.elem if zero_point is not None else FP32
-    return [(elem, _product(transposed_shape(call, 0, "A"), transposed_shape(call, 3, "B")))]
+    return [(call.x.elem, _product(*shapes))]
 
 
 def _n_bits(call: NodeCall) -> Types:
@@ -256,19 +225,11 @@ def _skip_norm(call: NodeCall) -> Types:
     return [_like(call.x), groups, groups, _like(call.x)]
 
 
-def _embed_norm(call: NodeCall) -> Types:
-    ids, table = call.operand(0), call.operand(2)
-    hidden = (*ids.shape, table.shape[-1])
-    return [(table.elem, hidden), (INT32, ids.shape[:1]), (table.elem, hidden)]
-
-
 def _attention(call: NodeCall) -> Types:
     x, widths, heads = call.x, qkv_widths(call), call.int_attr("num_heads", 1)
-    is_quantised = call.op_type == "QAttention"
-    elem = call.operand(3).elem if is_quantised else x.elem  # the scale's type
-    length = packed_past(call.get(8 if is_quantised else 4)) + x.shape[-2]
+    length = packed_past(call.get(4)) + x.shape[-2]
     present = (2, x.shape[0], heads, length, widths[0] // heads)
-    return [(elem, (*x.shape[:-1], widths[2])), (elem, present)]
+    return [(x.elem, (*x.shape[:-1], widths[2])), (x.elem, present)]
 
 
 def _multi_head(call: NodeCall) -> Types:
@@ -287,97 +248,43 @@ def _group_query(call: NodeCall) -> Types:
     return [(elem, (s.batch, s.queries, s.heads * s.dim)), present, present, scores]
 
 
-def _qlinear_concat(call: NodeCall) -> Types:
-    """The result's scale and zero point, then each operand with its own."""
-    parts = call.inputs[2::3]
-    axis = call.int_attr("axis", 0) % len(parts[0].shape)
-    shape = list(parts[0].shape)
-    shape[axis] = sum(part.shape[axis] for part in parts)
-    return [(parts[0].elem, tuple(shape))]
-
-
-def _qlinear_global_pool(call: NodeCall) -> Types:
-    return [(call.x.elem, (*call.x.shape[:2], *[1] * len(call.x.shape[2:])))]
-
-
-_SAME_AS_INPUT = (
-    "Gelu FastGelu BiasGelu QuickGelu RotaryEmbedding SimplifiedLayerNormalization QLinearSigmoid"
-    " QLinearLeakyRelu QLinearSoftmax"
-)
-_PRODUCTS = "FusedMatMul MatMulIntegerToFloat DynamicQuantizeMatMul"
-_STANDARD_IN_MS = (
-    "LayerNormalization QuantizeLinear DequantizeLinear GridSample Trilu GatherND Pad Range"
-    " Unique MatMulInteger QLinearConv"
-)
+_SAME_AS_INPUT = "Gelu FastGelu BiasGelu QuickGelu RotaryEmbedding SimplifiedLayerNormalization"
 RULES: dict[tuple[str, str], Callable[[NodeCall], Types]] = {
     ("", "SimplifiedLayerNormalization"): _same, ("", "GroupNormalization"): _same,
     ("", "MeanVarianceNormalization"): _same, ("", "GreaterOrEqual"): _comparison,
     ("", "LessOrEqual"): _comparison, ("", "Dropout"): _dropout, ("", "Range"): _range,
     **{(MS, name): _same for name in _SAME_AS_INPUT.split()},
-    **{(MS, name): _matmul for name in _PRODUCTS.split()},
-    (MS, "QLinearAdd"): _quantised_pair, (MS, "QLinearMul"): _quantised_pair,
-    (MS, "QGemm"): _qgemm, (MS, "MatMulNBits"): _n_bits,
+    (MS, "FusedMatMul"): _matmul, (MS, "MatMulNBits"): _n_bits,
     (MS, "SkipLayerNormalization"): _skip_norm,
     (MS, "SkipSimplifiedLayerNormalization"): _skip_norm,
-    (MS, "EmbedLayerNormalization"): _embed_norm,
-    (MS, "Attention"): _attention, (MS, "QAttention"): _attention,
+    (MS, "Attention"): _attention,
     (MS, "MultiHeadAttention"): _multi_head, (MS, "GroupQueryAttention"): _group_query,
-    (MS, "QLinearConcat"): _qlinear_concat,
-    (MS, "QLinearGlobalAveragePool"): _qlinear_global_pool,
 }  # fmt: skip
-STANDARD_FORM = {  # the same operands and attributes, so onnx's own inference serves
-    "FusedConv": "Conv", "FusedGemm": "Gemm",
-    **{name: name for name in _STANDARD_IN_MS.split()},
-}  # fmt: skip
+FUSED = {"FusedConv": "Conv", "FusedGemm": "Gemm"}  # a standard operator, and an activation
 OPERANDS_OF_FORM = {"FusedConv": 3}
 
 
 # ---------------------------------------------------------------- results whose size data decide
 
 
-def _largest(
-    call: NodeCall, names: list[str], number: int | None, context: ShapeContext
-) -> Results:
-    """As much as the user says, else the most there could be."""
-    try:
-        types = _kept_types(call, number) if not call.domain else []
-    except BROKEN:
-        types = []
-    if types and number is None:
-        context.note(
-            f"{call.op_type} {call.name!r} keeps as much as its data say:"
-            f" the most it could is counted; {dim_option(call.name)} gives another number"
-        )
-    return as_tensors(names, types)
-
-
 KEEP_SOME = frozenset({"NonZero", "NonMaxSuppression", "Compress", "Unique"})
 
 
-def _kept_types(call: NodeCall, number: int | None) -> Types:
-    """The results of so many items, or of as many as there can be."""
+def _most_kept(call: NodeCall) -> Types:
+    """The results of as many items as there can be."""
     x = call.get(0)
     if call.op_type not in KEEP_SOME or x is None or not x.is_known:
         return []
     axis, shape = call.attr("axis"), list(x.shape)
     whole = x.numel if axis is None else shape[axis]
+    if call.op_type == "NonZero":
+        return [(INT64, (len(x.shape), whole))]
     if call.op_type == "NonMaxSuppression":
         boxes, limit = x.shape[1], call.get(2)
         if limit is not None and limit.first_value is not None:
             boxes = min(boxes, max(int(limit.first_value), 0))
-        whole = prod(call.operand(1).shape[:2]) * boxes
-    if call.op_type == "Compress":
-        whole = min(whole, call.operand(1).numel)
-    if number is not None and number > whole:
-        raise RidgelineError(
-            f"{call.op_type} {call.name!r} keeps {whole} at most, not {number}",
-            hint=f"give a number up to {whole}, or none: then that is counted",
-        )
-    kept = whole if number is None else number
-    if call.op_type == "NonZero":
-        return [(INT64, (len(x.shape), kept))]
-    if call.op_type == "NonMaxSuppression":
-        return [(INT64, (kept, 3))]
+        return [(INT64, (prod(call.operand(1).shape[:2]) * boxes, 3))]
+    kept = min(whole, call.operand(1).numel) if call.op_type == "Compress" else whole
     if axis is not None:
         shape[axis] = kept
     values = (x.elem, tuple(shape) if axis is not None else (kept,))

@@ -15,7 +15,6 @@ from ridgeline.onnx.export import (
     destination,
 )
 from ridgeline.records import WorkloadSpec
-from ridgeline.settings import check_mode
 from ridgeline.workloads.sources import ONNX_ENDING, is_onnx
 
 STEPS = 8  # of which `on_progress` hears when all goes well
@@ -30,7 +29,6 @@ def default_path(model: str) -> Path:
 
 def check_export(spec: WorkloadSpec, settings: ExportSettings) -> None:
     """Refuse what cannot be exported before any work."""
-    check_mode(spec.mode)
     check_packages(settings)
     if is_onnx(spec.model):
         raise RidgelineError(

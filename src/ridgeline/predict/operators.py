@@ -155,7 +155,7 @@ def _identify(parts: Sequence[OpCost]) -> Hashable:
     """Equal for calls of the same point; making the point itself takes ten times longer."""
     call: Any = parts[0].call
     arguments = (*call.args, *call.kwargs.values())
-    signature = call.signature.name, call.signature.overload
+    signature = call.operator.name, call.operator.overload
     return signature, parts[0].dtype, tuple(map(_strip, arguments))
 
 
@@ -171,12 +171,11 @@ def _strip(value: Any) -> Hashable:
 def point_of(parts: Sequence[OpCost]) -> OperatorPoint:
     """The point of one call, whose cost may be in several phases."""
     call: Any = parts[0].call
-    signature = call.signature
     arguments = [
         [encode(value) for value in call.args],
         {name: encode(value) for name, value in call.kwargs.items() if name not in PLACES},
     ]
-    return _make_point(parts, signature.name, signature.overload, arguments)
+    return _make_point(parts, call.operator.name, call.operator.overload, arguments)
 
 
 def _make_point(

@@ -1,8 +1,8 @@
-"""Batches from real data: a folder of images, CIFAR-10, or tokens.
+"""Batches from real data: a folder of images, or CIFAR-10.
 
 A batch from here has the shape of the workload's own made-up batch, so that the same step takes
 both. What a path holds is found out by looking: CIFAR-10's files, then folders of images (one per
-class, perhaps below `train/`), then files of tokens (`*.bin` of 16-bit numbers, `*.npy`, `*.txt`).
+class, perhaps below `train/`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import ConcatDataset, DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from ridgeline.errors import RidgelineError
 from ridgeline.workloads.cifar10 import find_cifar10, load_cifar10
@@ -26,8 +25,8 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as torc
 CROP_SHARE = 0.875  # of a centre crop: 224 of 256
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 KINDS = (
-    "CIFAR-10 (cifar-10-batches-py/ or cifar-10-python.tar.gz), a folder of images per class, "
-    "perhaps below train/, or tokens (*.bin of uint16, *.npy, *.txt)"
+    "CIFAR-10 (cifar-10-batches-py/ or cifar-10-python.tar.gz) and a folder of images per class, "
+    "perhaps below train/"
 )
 
 
@@ -36,27 +35,20 @@ class Source:
     """Data that was found, and a loader of endless batches."""
 
     kind: str
-    ids: int  # how many classes or tokens a model has to tell apart
+    classes: int  # that a model has to tell apart
     batches: Iterator[Inputs]
 
     def check_fits(self, module: nn.Module) -> None:
-        """Refuse classes or tokens that a model has no place for: a GPU would just stop."""
-        has = _vocabulary(module) if self.kind == "tokens" else _classes(module)
-        if has is not None and self.ids > has:
-            what = "tokens" if self.kind == "tokens" else "classes"
+        """Refuse classes that a model has no place for: a GPU would just stop."""
+        has = _count_classes(module)
+        if has is not None and self.classes > has:
             raise RidgelineError(
-                f"the data has {self.ids} {what}, and the model tells {has} apart",
-                hint=f"use a model for {self.ids} {what}, or data that has fewer",
+                f"the data has {self.classes} classes, and the model tells {has} apart",
+                hint=f"use a model for {self.classes} classes, or data that has fewer",
             )
 
 
-def _vocabulary(module: nn.Module) -> int | None:
-    """The size of the largest embedding: that of the tokens."""
-    sizes = [part.num_embeddings for part in module.modules() if isinstance(part, nn.Embedding)]
-    return max(sizes, default=None)
-
-
-def _classes(module: nn.Module) -> int | None:
+def _count_classes(module: nn.Module) -> int | None:
     """The outputs of the last layer that has any: that of a classifier's head."""
     names = ("out_features", "out_channels")
     sizes = [getattr(part, name, None) for part in module.modules() for name in names]
@@ -76,23 +68,17 @@ def open_data(
 
     `loader` are further arguments of torch's DataLoader.
     """
+    dataset: CifarImages | ImageFiles
     if find_cifar10(path) is not None:
-        kind, name = "cifar10", IMAGES
-        parts: list[Any] = [CifarImages(path, image_transform(template, augment))]
+        kind, dataset = "cifar10", CifarImages(path, image_transform(template, augment))
     elif (folder := find_image_folder(path)) is not None:
-        kind, name = "imagefolder", IMAGES
-        parts = [ImageFiles(folder, image_transform(template, augment))]
-    elif files := find_tokens(path):
-        kind, name = "tokens", TOKENS
-        length = token_length(template)
-        parts = [TokenWindows(file, length) for file in files]
+        kind, dataset = "imagefolder", ImageFiles(folder, image_transform(template, augment))
     else:
         raise RidgelineError(f"no data of a known kind in {path}", hint=f"known are {KINDS}")
-    dataset: ConcatDataset[Any] = ConcatDataset(parts)
     if len(dataset) < batch_size:
         raise RidgelineError(
             f"a batch of {batch_size} is more than the {len(dataset)} samples there are",
-            hint="use a smaller --batch-size (of text, a smaller --seq-len), or more data",
+            hint="use a smaller --batch-size, or more data",
         )
     batches = DataLoader(
         dataset,
@@ -103,8 +89,7 @@ def open_data(
         generator=torch.Generator().manual_seed(seed),
         **(loader or {}),
     )
-    ids = max(part.ids for part in parts)
-    return Source(kind=kind, ids=ids, batches=_repeat_for_ever(batches, template, name))
+    return Source(kind=kind, classes=dataset.classes, batches=_repeat_for_ever(batches, template))
 
 
 def _collate(samples: list[Any]) -> Any:
@@ -113,27 +98,23 @@ def _collate(samples: list[Any]) -> Any:
     return broken or default_collate(samples)
 
 
-def _repeat_for_ever(loader: DataLoader[Any], template: Inputs, name: str) -> Iterator[Inputs]:
+def _repeat_for_ever(loader: DataLoader[Any], template: Inputs) -> Iterator[Inputs]:
     while True:
         for batch in loader:
             if isinstance(batch, OSError):
                 raise RidgelineError(str(batch), hint="remove it, or put it right")
-            yield with_data(template, name, *batch)
+            yield with_data(template, *batch)
 
 
-def with_data(template: Inputs, name: str, data: Tensor, labels: Tensor) -> Inputs:
-    """The template with another batch in it; Hugging Face's models shift labels themselves."""
-    if name in template.kwargs:
-        kwargs = {**template.kwargs, name: data}
+def with_data(template: Inputs, images: Tensor, labels: Tensor) -> Inputs:
+    """The template with another batch in it."""
+    if IMAGES in template.kwargs:
+        kwargs = {**template.kwargs, IMAGES: images}
         if "labels" in kwargs:
-            kwargs["labels"] = data if name == TOKENS else labels
+            kwargs["labels"] = labels
         return replace(template, kwargs=kwargs, targets=kwargs.get("labels"))
     targets = labels if template.targets is not None else None
-    return replace(template, args=(data, *template.args[1:]), targets=targets)
-
-
-def _data_of(template: Inputs, name: str) -> Any:
-    return template.kwargs.get(name, template.args[0] if template.args else None)
+    return replace(template, args=(images, *template.args[1:]), targets=targets)
 
 
 def _unfit_error(problem: str) -> RidgelineError:
@@ -167,7 +148,7 @@ class CifarImages(Dataset[Any]):
     def __init__(self, path: Path, transform: Callable[[Tensor], Tensor]) -> None:
         images = load_cifar10(path, download=False)
         self.images, self.labels = images.train_images, images.train_labels
-        self.transform, self.ids = transform, int(images.train_labels.max()) + 1
+        self.transform, self.classes = transform, int(images.train_labels.max()) + 1
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -192,7 +173,7 @@ class ImageFiles(Dataset[Any]):
                 f"cannot use the images in {path}: {one_line(error)}",
                 hint="every folder in it is a class and has images; remove those that have none",
             ) from error
-        self.ids = len(self.folder.classes)
+        self.classes = len(self.folder.classes)
 
     def __len__(self) -> int:
         return len(self.folder)
@@ -222,7 +203,8 @@ def image_transform(template: Inputs, augment: bool) -> Callable[[Any], Tensor]:
 
 def image_size(template: Inputs) -> tuple[int, int]:
     """Height and width; RidgelineError for a model that does not learn to label such images."""
-    images, targets = _data_of(template, IMAGES), template.targets
+    images = template.kwargs.get(IMAGES, template.args[0] if template.args else None)
+    targets = template.targets
     if not isinstance(images, Tensor) or images.dim() != 4 or not images.is_floating_point():
         raise _unfit_error("images, and this model takes none")
     if images.shape[1] != CHANNELS:
@@ -232,67 +214,3 @@ def image_size(template: Inputs) -> tuple[int, int]:
     ):
         raise _unfit_error("images with a label each, and this model learns something else")
     return int(images.shape[2]), int(images.shape[3])
-
-
-# ---------------------------------------------------------------- files of tokens
-# `*.bin` holds 16-bit numbers without a header, as nanoGPT's preparation writes them; `*.npy` an
-# array of whole numbers; of `*.txt` every byte is a token.
-
-TOKENS = "input_ids"
-ENDINGS = (".bin", ".npy", ".txt")
-LOOKED_AT = 10_000_000  # tokens of a file, to learn how many kinds there are: enough, and quick
-
-
-def token_length(template: Inputs) -> int:
-    """Tokens in a sample; RidgelineError for a model that does not learn the next of each."""
-    ids, targets = _data_of(template, TOKENS), template.targets
-    if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.dim() != 2:
-        raise _unfit_error("tokens, and this model takes none")
-    if targets is not None and not (isinstance(targets, Tensor) and targets.shape == ids.shape):
-        raise _unfit_error("tokens, each with the next, and this model learns something else")
-    return int(ids.shape[1])
-
-
-def find_tokens(path: Path) -> list[Path]:
-    """The files of tokens at a path: itself, or all of one kind in a folder."""
-    if path.is_file():
-        return [path] if path.suffix in ENDINGS else []
-    for ending in ENDINGS:
-        if files := sorted(path.glob(f"*{ending}")):
-            return files
-    return []
-
-
-def read_tokens(file: Path) -> Any:
-    """The tokens of a file as an array, mapped rather than read where that is possible."""
-    try:
-        if file.suffix == ".npy":
-            tokens = np.load(file, mmap_mode="r", allow_pickle=False)
-        else:
-            kind = np.uint16 if file.suffix == ".bin" else np.uint8
-            tokens = np.memmap(file, dtype=kind, mode="r")
-        if tokens.ndim != 1 or not np.issubdtype(tokens.dtype, np.integer):
-            raise ValueError(f"it holds {tokens.dtype} of shape {tokens.shape}")
-    except (OSError, ValueError, EOFError) as error:
-        raise RidgelineError(
-            f"cannot read tokens from {file}: {error}",
-            hint="a .bin file holds 16-bit numbers, a .npy file a row of whole numbers",
-        ) from error
-    return tokens
-
-
-class TokenWindows(Dataset[tuple[Tensor, Tensor]]):
-    """Stretches of `length` tokens of a file, one after another, and the same moved on by one."""
-
-    def __init__(self, file: Path, length: int) -> None:
-        self.tokens, self.length = read_tokens(file), length
-        looked_at = self.tokens[:LOOKED_AT]
-        self.ids = int(looked_at.max()) + 1 if len(looked_at) else 0
-
-    def __len__(self) -> int:
-        return max(0, (len(self.tokens) - 1) // self.length)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        start = index * self.length
-        taken = torch.from_numpy(self.tokens[start : start + self.length + 1].astype(np.int64))
-        return taken[:-1], taken[1:]

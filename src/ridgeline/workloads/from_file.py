@@ -165,10 +165,7 @@ def call_inputs(file: PythonFile, feed: Any, sizes: dict[str, Any], batch_size: 
 
     with torch.device("cpu"):
         batch = file.run(feed, batch_size, **sizes)
-    batch = tree_map_only(Tensor, move, batch)
-    if isinstance(batch, dict):
-        return Inputs(kwargs=batch)
-    return Inputs(args=tuple(batch) if isinstance(batch, tuple | list) else (batch,))
+    return Inputs.of(tree_map_only(Tensor, move, batch))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,9 @@
-"""torchvision's models: classification, detection, segmentation, video and optical flow.
+"""torchvision's models: classification, detection, segmentation and video.
 
 A model comes in the form of its published weights: the input size of their transforms, and
 the auxiliary heads they have, so that parameters and operations can be checked against what
-torchvision publishes. Quantised models are left out: their integer kernels are other programs.
+torchvision publishes. Quantised models are left out: their integer kernels are other programs; so
+is optical flow.
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ from ridgeline.workloads.workload import (
 
 CLASSES = {"classification": 1000, "video": 400, "segmentation": 21}
 CLIP_FRAMES = 16  # the length at which torchvision counts the operations of its video models
-FLOW_SIZE = (520, 960)  # of torchvision's own example
 SCALED_TO = {  # a detector scales its images to this; given that size it has nothing to scale
     "ssd300_vgg16": 300,
     "ssdlite320_mobilenet_v3_large": 320,
@@ -48,7 +48,6 @@ LOSSES: dict[str, Callable[[Any, Inputs], torch.Tensor]] = {
     "video": losses.classify,
     "segmentation": losses.segment,
     "detection": losses.sum_of_losses,
-    "optical flow": losses.flow,
 }
 
 
@@ -78,8 +77,6 @@ def default_size(name: str, task: str) -> tuple[int, ...]:
     if task == "detection":
         side = SCALED_TO.get(name, SCALED_TO_ELSE)
         return side, side
-    if task == "optical flow":
-        return FLOW_SIZE
     transforms = models.get_model_weights(name)["DEFAULT"].transforms()
     sides = transforms.resize_size if task == "segmentation" else transforms.crop_size
     size = (sides[0], sides[-1])
@@ -132,15 +129,10 @@ def constructor_sizes(name: str, size: tuple[int, ...]) -> dict[str, Any]:
 
 
 def make_inputs(name: str, size: tuple[int, ...], mode: str, batch_size: int) -> Inputs:
-    task, is_training = task_of(name), mode == "train"
+    task = task_of(name)
     if task == "detection":
         return detection_inputs(name, size, mode, batch_size)
-    if task == "optical flow":  # two images, and the movement of each pixel between them
-        images = tuple(torch.rand(batch_size, CHANNELS, *size) for _ in range(2))
-        return Inputs(
-            args=images, targets=torch.rand(batch_size, 2, *size) if is_training else None
-        )
     inputs = classification_batch(batch_size, (CHANNELS, *size), CLASSES[task], mode)
-    if task == "segmentation" and is_training:
+    if task == "segmentation" and mode == "train":
         return Inputs(args=inputs.args, targets=labels(batch_size, CLASSES[task], *size))
     return inputs

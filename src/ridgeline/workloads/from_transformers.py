@@ -1,7 +1,7 @@
 """transformers' models by type, from their configuration class, with random weights.
 
-`transformers:bert`, `transformers:bert:BertModel` for another head, or
-`transformers:path/to/config.json`. The head, when none is named: what the configuration names;
+`transformers:bert`, or `transformers:bert:BertModel` for another head; `--config` names values or a
+config.json. The head, when none is named: what the configuration names;
 else the one its type is known for. What a model is fed is found from the
 parameters of its `forward`: one function per parameter, in FEEDERS; sizes come from the
 configuration. A model that wants tokens and could also take images gets tokens only, unless it
@@ -58,12 +58,8 @@ def workload(name: str, spec: WorkloadSpec) -> Workload:
         refuse_seq_len(spec)
     if "input_size" not in used:
         refuse_input_size(spec)
-    if path := file_in(model_type):
-        short_name = Path(path).parent.name or Path(path).stem
-    else:
-        short_name = f"{model_type}.{class_name}" if class_name else model_type
     return Workload(
-        name=short_name,
+        name=f"{model_type}.{class_name}" if class_name else model_type,
         source="transformers",
         mode=spec.mode,
         make=lambda: model_class(config),
@@ -117,12 +113,9 @@ LEFT_EMPTY: dict[str, dict[str, Any]] = {  # values without a default, as a publ
 
 
 def make_config(model_type: str, overrides: Mapping[str, Any]) -> PretrainedConfig:
-    """The configuration of `model_type`, or of the config.json that is named instead."""
+    """The configuration of `model_type`, or of the config.json that is named."""
     overrides = dict(overrides)
-    stored = read_file(overrides.pop(FILE_KEY, None) or file_in(model_type))
-    if file_in(model_type) and "model_type" not in stored:
-        hint = 'add one, "model_type": "llama", or write transformers:TYPE --config FILE'
-        raise RidgelineError(f"{model_type} has no model_type", hint=hint)
+    stored = read_file(overrides.pop(FILE_KEY, None))
     model_type = stored.get("model_type", model_type)
     if model_type not in CONFIG_MAPPING.keys():  # noqa: SIM118  (a lazy mapping: `in` may import)
         raise unknown_name("transformers type", model_type, CONFIG_MAPPING.keys(), hint=LIST_HINT)
@@ -151,11 +144,6 @@ def prepare_config(config: PretrainedConfig, overrides: Mapping[str, Any]) -> No
             part.use_cache = False
     if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
         config.decoder_start_token_id = getattr(config, "pad_token_id", None) or 0
-
-
-def file_in(model_type: str) -> str | None:
-    """The path, when a config.json was written in place of the type."""
-    return model_type if model_type.endswith(".json") else None
 
 
 def read_file(path: str | None) -> dict[str, Any]:

@@ -52,13 +52,6 @@ def sum_of_losses(output: dict[str, Tensor], inputs: Inputs) -> Tensor:
     return sum(rest, start=first)
 
 
-def flow(output: list[Tensor], inputs: Inputs, gamma: float = 0.8) -> Tensor:
-    """RAFT's: the error of every refinement, the last counting most (arXiv:2003.12039)."""
-    errors = [(estimate - target_of(estimate, inputs)).abs().mean() for estimate in output]
-    first, *rest = [gamma**age * error for age, error in enumerate(reversed(errors))]
-    return sum(rest, start=first)
-
-
 def tokens(output: Tensor, inputs: Inputs) -> Tensor:
     """Cross entropy of the next token: (batch, length, vocabulary) against (batch, length)."""
     return functional.cross_entropy(output.flatten(0, 1), target_of(output, inputs).flatten())

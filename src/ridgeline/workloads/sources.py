@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
@@ -25,19 +25,16 @@ EXTRAS = {  # the package a source needs, and how to get it
     "torchvision": "pip install 'ridgeline[torch]'",
     "timm": "pip install 'ridgeline[hf]'",
     "transformers": "pip install 'ridgeline[hf]'",
-    "ultralytics": "pip install ultralytics (its licence is AGPL-3.0: read it before you share "
-    "what you build with it; `yolo` is a detector of our own that needs nothing)",
 }
 MODULES = {  # each has a function workload(name, spec)
     "ridgeline": "ridgeline.workloads.own",
     "torchvision": "ridgeline.workloads.from_torchvision",
     "timm": "ridgeline.workloads.from_timm",
     "transformers": "ridgeline.workloads.from_transformers",
-    "ultralytics": "ridgeline.workloads.from_ultralytics",
 }
 FILE_MODULE = "ridgeline.workloads.from_file"
 ONNX_ENDING = ".onnx"
-OTHER_SOURCES = "timm:NAME, transformers:TYPE, ultralytics:NAME and path/to/file.py:factory"
+OTHER_SOURCES = "timm:NAME, transformers:TYPE and path/to/file.py:factory"
 
 
 def resolve(spec: WorkloadSpec) -> Workload:
@@ -228,28 +225,18 @@ def _own() -> dict[str, str]:
 # kernels are other programs, are registered by another name than their function's.
 
 REGISTERED = re.compile(r"^@register_model(?:\(\))?\n(?:[@#) ].*\n)*def (\w+)", re.MULTILINE)
-TASKS = ("segmentation", "detection", "video", "optical_flow")  # folders of torchvision's models
+TASKS = ("segmentation", "detection", "video")  # folders of torchvision's models
 
 
 @cache
-def _torchvision() -> dict[str, str]:
-    files = (_folder("torchvision") / "models").rglob("*.py")
-    return {name: _task_of(path) for path in files for name in _registered(path)}
-
-
-def _task_of(path: Path) -> str:
-    folder = path.parent.name
-    return folder.replace("_", " ") if folder in TASKS else "classification"
-
-
-@cache
-def _timm() -> dict[str, str]:
-    files = (_folder("timm") / "models").glob("*.py")
-    return {name: "classification" for path in files for name in _registered(path)}
-
-
-def _registered(path: Path) -> list[str]:
-    return REGISTERED.findall(path.read_text(encoding="utf-8"))
+def _registered(package: str) -> dict[str, str]:
+    """Name → task, by the folder that it is in; optical flow is left out."""
+    return {
+        name: path.parent.name if path.parent.name in TASKS else "classification"
+        for path in (_folder(package) / "models").rglob("*.py")
+        if path.parent.name != "optical_flow"
+        for name in REGISTERED.findall(path.read_text(encoding="utf-8"))
+    }
 
 
 # ---------------------------------------------------------------- transformers
@@ -302,23 +289,9 @@ def _transformers() -> dict[str, str]:
     return {name: f"{task}, {cls}" for name, (task, cls) in transformers_classes().items()}
 
 
-# ---------------------------------------------------------------- ultralytics
-
-SCALES = "nsmlx"  # yolov8.yaml describes yolov8n to yolov8x
-FAMILY = re.compile(r"^(yolov?\d+)(?![a-z0-9])")
-
-
-def _ultralytics() -> dict[str, str]:
-    """Every description in the installed package, once for each scale of its family."""
-    stems = [path.stem for path in (_folder("ultralytics") / "cfg" / "models").rglob("*.yaml")]
-    names = {FAMILY.sub(rf"\g<1>{scale}", stem) for stem in stems for scale in SCALES}
-    return dict.fromkeys(names, "ultralytics (AGPL-3.0), 3x640x640")
-
-
 READERS: dict[str, Callable[[], dict[str, str]]] = {
     "ridgeline": _own,
-    "torchvision": _torchvision,
-    "timm": _timm,
+    "torchvision": partial(_registered, "torchvision"),
+    "timm": partial(_registered, "timm"),
     "transformers": _transformers,
-    "ultralytics": _ultralytics,
 }

@@ -30,6 +30,13 @@ class Inputs:
     kwargs: dict[str, Any] = field(default_factory=dict)
     targets: object | None = None
 
+    @classmethod
+    def of(cls, inputs: Any) -> Inputs:
+        """From what people write: a dictionary of keywords, several arguments in order, or one."""
+        if isinstance(inputs, Mapping):
+            return cls(kwargs=dict(inputs))
+        return cls(args=tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:

@@ -66,24 +66,11 @@ def test_lstm_with_open_batch_and_sequence(tmp_path: Path) -> None:
     assert sum(node.op_type == "LSTM" for node in graph_of(done.path).node) == 2
 
 
-def test_a_training_graph_keeps_its_batch_norms(tmp_path: Path) -> None:
-    # when a model is exported for training
-    done = ridgeline.export(Net(), tmp_path / "net.onnx", torch.rand(4, 3, 8, 8), mode="train")
-    # then its batch norm uses the batch's statistics, and what a file cannot hold is said
-    (norm,) = [node for node in graph_of(done.path).node if node.op_type == "BatchNormalization"]
-    assert {a.name: a.i for a in norm.attribute}["training_mode"] == 1
-    assert done.exporter == "torchscript"
-    assert max(check.relative for check in done.checks) < 1e-4
-    (note,) = done.notes
-    assert note.endswith("torch's exporters write no backward pass and no optimizer")
-
-
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
         ({"opset": 5}, "opset 5 is too old"),
         ({"opset": 999}, "opset 999 is not known"),
-        ({"mode": "learn"}, "unknown mode 'learn'\n  hint: choose infer, train"),
     ],
 )
 def test_settings_that_are_refused(settings: Any, problem: str, tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ import torch
 
 from ridgeline.costs import data as costs
 from ridgeline.costs.work import Work
-from ridgeline.count.call import Formula, OpCall, TensorMeta, add_rows, aten_names
+from ridgeline.count.call import FREE, Formula, OpCall, TensorMeta, add_rows, aten_names
 
-FREE = aten_names(
+FREE.update(aten_names(
     "unsafe_split unsafe_split_with_sizes unsafe_chunk empty empty_like empty_strided new_empty"
     " new_empty_strided empty_permuted _unsafe_view _reshape_alias lift lift_fresh lift_fresh_copy"
     " t_ transpose_ squeeze_ unsqueeze_ resize_ resize_as_ set_ as_strided_ detach_ swapaxes_"
@@ -24,8 +24,8 @@ FREE = aten_names(
     " _version _fw_primal _make_dual _unpack_dual conj _conj _neg_view _use_cudnn_ctc_loss"
     " _use_miopen_ctc_loss _fused_sdp_choice _linalg_check_errors shallow_copy_data_ _nnz _dimI"
     " _dimV"
-)
-"""Allocation, metadata, choices and views in disguise: no data moves."""
+))  # fmt: skip
+# allocation, metadata, choices and views in disguise
 
 add_rows("move", {
     # each element is read once and written once

@@ -78,7 +78,7 @@ add_rows("pointwise", {
     ),
     "log_sigmoid_forward": _log_sigmoid,
     "log_sigmoid_backward": _log_sigmoid_backward,
-    "complex": lambda c: Work(terms=(("n", c.out.numel),)),
+    "complex": lambda c: Work(),
     "polar": lambda c: Work.per_element(c.out.numel, 2, transcendentals=2 * c.out.numel),
     # selections and bit operations move data and do no floating-point arithmetic
     "bitwise_and bitwise_or bitwise_xor bitwise_not logical_and logical_or logical_xor"

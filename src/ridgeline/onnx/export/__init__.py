@@ -103,7 +103,6 @@ class Exported:
 
     model: str
     path: Path
-    mode: str
     exporter: str  # "dynamo" or "torchscript"
     opset: int
     nodes: int

@@ -21,7 +21,6 @@ import numpy as np
 import onnx_ir
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from ridgeline.errors import RidgelineError
 from ridgeline.onnx.export import (
@@ -62,13 +61,8 @@ DEBUG = "--debug shows where it happened"
 LONGEST_REASON = 300  # characters of an error of onnx or onnxruntime, from its end
 FATAL_ONLY = 4  # of onnxruntime's log; its errors are reported here
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-RANDOM = {"Dropout", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike",
-          "Bernoulli", "Multinomial"}  # fmt: skip
 WORDS = {DYNAMO: "torch's exporter", TORCHSCRIPT: "torch's older exporter"}
 FIXED_BATCH = "the batch is fixed: the model takes a list of samples"
-FORWARD_ONLY = (
-    "the forward pass as in training: torch's exporters write no backward pass and no optimizer"
-)
 
 
 def export_model(
@@ -82,16 +76,6 @@ def export_model(
         module = model.build()
         axes = {} if settings.is_static else find_open_axes(module, model)
         return _Export(model, module, axes, settings, path, on_progress).run()
-
-
-def exporters_for(module: nn.Module, mode: str, opset: int | None) -> tuple[str, ...]:
-    """In training the older one first: the newer takes batch norms for those of inference."""
-    if opset is not None and opset < DYNAMO_OLDEST_OPSET:
-        return (TORCHSCRIPT,)
-    if mode == "infer":
-        return (DYNAMO, TORCHSCRIPT)
-    has_norms = any(isinstance(part, _BatchNorm) for part in module.modules())
-    return (TORCHSCRIPT,) if has_norms else (TORCHSCRIPT, DYNAMO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +101,14 @@ class _Export:
                 hint="its forward has to return a tensor, or a list or dictionary of tensors",
             )
         failure: Exception | None = None
-        for exporter in exporters_for(self.module, model.mode, self.settings.opset):
+        is_old = (self.settings.opset or DYNAMO_OLDEST_OPSET) < DYNAMO_OLDEST_OPSET
+        for exporter in (TORCHSCRIPT,) if is_old else (DYNAMO, TORCHSCRIPT):
             try:
                 exported = self._try(exporter, example, outputs)
             except Exception as error:  # torch's exporters raise anything; the next may work
                 failure = error
                 notes.append(f"not by {WORDS[exporter]}: {_first_reason(error)}")
                 continue
-            notes += [FORWARD_ONLY] if model.mode == "train" else []
             return replace(exported, notes=(*notes, *exported.notes))
         hints = [failure.hint if isinstance(failure, RidgelineError) else DEBUG]
         problem = f"{model.name} cannot be exported: {'; '.join(notes)}"
@@ -135,18 +119,15 @@ class _Export:
     def _try(self, exporter: str, example: Call, outputs: list[str]) -> Exported:
         """The file by one exporter, checked."""
         self.on_progress(f"exporting by {WORDS[exporter]}")
-        opset, mode = self.settings.opset, self.model.mode
-        graph = trace(
-            exporter, self.module, example, self.axes, outputs=outputs, opset=opset, mode=mode
-        )
+        opset = self.settings.opset
+        graph = trace(exporter, self.module, example, self.axes, outputs=outputs, opset=opset)
         self.on_progress("writing")
         write(graph, self.path, inline_bytes=self.settings.inline_bytes)
-        checks, notes = self._check(graph)
+        checks, notes = self._check()
         data = data_file(self.path)
         return Exported(
             model=self.model.name,
             path=self.path,
-            mode=mode,
             exporter=exporter,
             opset=int(graph.opset_imports[""]),
             nodes=sum(1 for _ in graph.graph),
@@ -158,7 +139,7 @@ class _Export:
             notes=notes,
         )
 
-    def _check(self, graph: onnx_ir.Model) -> tuple[tuple[CheckResult, ...], tuple[str, ...]]:
+    def _check(self) -> tuple[tuple[CheckResult, ...], tuple[str, ...]]:
         """Run the file beside torch; the differences, and why there are none."""
         import onnx
 
@@ -167,9 +148,6 @@ class _Export:
         self.on_progress("onnx.checker")
         with _refusals("onnx.checker refuses the file"):
             onnx.checker.check_model(str(self.path), full_check=True)
-        random = sorted({node.op_type for node in graph.graph} & RANDOM)
-        if self.model.mode == "train" and random:
-            return (), (f"not compared with torch: {', '.join(random)} draws random numbers",)
         session, results = Session(self.path), []
         for batch_size, tokens in self._sizes_to_check():
             self.on_progress(f"onnxruntime and torch, batch {batch_size}")
@@ -208,17 +186,14 @@ def _first_reason(error: BaseException) -> str:
 
 def run(module: nn.Module, call: Call) -> dict[str, torch.Tensor]:
     """What the module answers, by name: `logits`, or `output` where it has none."""
-    buffers = {name: value.clone() for name, value in module.named_buffers()}
     with torch.no_grad(), refuse_downloads():
         answer = module(*call.args, **call.kwargs)
-    for name, value in module.named_buffers():  # a batch norm in training moves its statistics
-        value.detach().copy_(buffers[name])
     return dict(tensors_in("" if isinstance(answer, dict) else "output", answer))
 
 
 def trace(
     exporter: str, module: nn.Module, call: Call, axes: Axes, *, outputs: Sequence[str],
-    opset: int | None, mode: str,
+    opset: int | None,
 ) -> onnx_ir.Model:  # fmt: skip
     """The module as a graph whose `axes` are open; raises what torch raises."""
     export = _by_dynamo if exporter == DYNAMO else _by_torchscript
@@ -227,7 +202,7 @@ def trace(
         "opset_version": opset, "verbose": False,
     }  # fmt: skip
     with _quiet(), torch.no_grad(), refuse_downloads():
-        graph = export(module, call, axes, mode, settings)
+        graph = export(module, call, axes, settings)
     if opset is not None and graph.opset_imports[""] != opset:
         written = graph.opset_imports[""]
         raise RuntimeError(f"torch's {exporter} exporter wrote opset {written}, not {opset}")
@@ -238,7 +213,7 @@ def trace(
 
 
 def _by_dynamo(
-    module: nn.Module, call: Call, axes: Axes, mode: str, settings: dict[str, Any]
+    module: nn.Module, call: Call, axes: Axes, settings: dict[str, Any]
 ) -> onnx_ir.Model:
     shapes = {name: nest_axes(value, name, axes) for name, value in call.named().items()}
     program = torch.onnx.export(
@@ -253,11 +228,10 @@ def _by_dynamo(
 
 
 def _by_torchscript(
-    module: nn.Module, call: Call, axes: Axes, mode: str, settings: dict[str, Any]
+    module: nn.Module, call: Call, axes: Axes, settings: dict[str, Any]
 ) -> onnx_ir.Model:
     import onnx
 
-    modes = torch.onnx.TrainingMode
     written = io.BytesIO()
     torch.onnx.export(
         module,
@@ -265,8 +239,6 @@ def _by_torchscript(
         written,  # type: ignore[arg-type]  # the older exporter takes a stream as well
         dynamo=False,
         dynamic_axes={name: dict(open_) for name, open_ in axes.items() if open_},
-        training=modes.TRAINING if mode == "train" else modes.EVAL,
-        do_constant_folding=mode != "train",
         **settings,
     )
     return onnx_ir.from_proto(onnx.load_from_string(written.getvalue()))

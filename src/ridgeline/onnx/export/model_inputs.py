@@ -15,7 +15,6 @@ from torch.utils._pytree import tree_map_only
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records import WorkloadSpec
-from ridgeline.settings import check_mode
 from ridgeline.workloads import Inputs, Workload, resolve
 
 LEAST_SEQ_LEN = 4  # its half is not 1, which torch takes for a constant
@@ -34,15 +33,11 @@ class ExportModel:
     """A model to export, with all it needs to be traced and tried."""
 
     name: str
-    mode: str
     build: Callable[[], nn.Module]
     feed: Feed
     batch_size: int
     seq_len: int | None = None  # None: the model has no sequence that can be chosen
     other_seq_len: int | None = None  # one more that it takes
-
-    def __post_init__(self) -> None:
-        check_mode(self.mode)
 
     @property
     def traced_batch(self) -> int:
@@ -104,7 +99,6 @@ def model_by_name(spec: WorkloadSpec) -> ExportModel:
     seq_len, other = _sequence_lengths(spec, workload)
     return ExportModel(
         name=spec.model,
-        mode=spec.mode,
         build=lambda: _build(workload),
         feed=lambda batch, tokens: _make_inputs(spec, workload, batch, tokens),
         batch_size=spec.batch_size,
@@ -157,14 +151,13 @@ def _build(workload: Workload) -> nn.Module:
 # ---------------------------------------------------------------- from a module
 
 
-def model_of_module(model: nn.Module, inputs: Any, mode: str) -> ExportModel:
+def model_of_module(model: nn.Module, inputs: Any) -> ExportModel:
     """A module with its inputs; another batch is made of the same samples."""
     example = _as_inputs(model, inputs)
     size = _batch_size(example)
     return ExportModel(
         name=type(model).__name__,
-        mode=mode,
-        build=lambda: copy.deepcopy(model).cpu().train(mode == "train"),
+        build=lambda: copy.deepcopy(model).cpu().eval(),
         feed=lambda batch, tokens: _resize(example, size, batch),
         batch_size=size,
     )
@@ -181,9 +174,7 @@ def _as_inputs(model: nn.Module, inputs: Any) -> Inputs:
             f"{type(model).__name__} needs inputs",
             hint="pass inputs=: a tensor, a tuple of arguments or a dictionary of keywords",
         )
-    if isinstance(inputs, dict):
-        return Inputs(kwargs=inputs)
-    return Inputs(args=tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,))
+    return Inputs.of(inputs)
 
 
 def _batch_size(inputs: Inputs) -> int:

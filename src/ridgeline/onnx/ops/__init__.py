@@ -6,35 +6,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
-from ridgeline.costs.work import Work
+from ridgeline.costs.work import Entry, Registry, Work
 from ridgeline.onnx.node import NodeCall
 
 MS = "com.microsoft"
 
 Formula = Callable[[NodeCall], Work]
+FORMULAS = Registry()
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    kind: str
-    function: Formula
+def add_rows(kind: str, rows: Mapping[str, Formula], *, domain: str = "onnx") -> None:
+    FORMULAS.add_rows(kind, rows, domain)
 
 
-FORMULAS: dict[tuple[str, str], Entry] = {}
-
-
-def add_rows(kind: str, rows: Mapping[str, Formula], *, domain: str = "") -> None:
-    """Formulas by the names of operators, several in one text."""
-    for names, function in rows.items():
-        for name in names.split():
-            if (domain, name) in FORMULAS:
-                raise ValueError(f"two formulas for {name!r}")
-            FORMULAS[domain, name] = Entry(kind, function)
-
-
-def find_entry(domain: str, op_type: str) -> Entry | None:
+def find_entry(call: NodeCall) -> Entry | None:
     """The formula of an operator; onnxruntime's copies of standard ones have the standard's."""
-    own = FORMULAS.get((domain, op_type))
-    return own or (FORMULAS.get(("", op_type)) if domain == MS else None)
+    own = FORMULAS.get(call.op)
+    return own or (FORMULAS.get(f"onnx::{call.op_type}") if call.domain == MS else None)
