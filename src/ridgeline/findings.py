@@ -70,8 +70,11 @@ def find_rows(
     rows = [_make_row(point, run, roofs, executed or {}) for point in largest]
     step = next((point for point in points if point["grain"] == "step"), None)
     if step is not None and run.step_time_s:
-        of_step = (_find_waiting(run), _find_system_time(run))
-        rows += [_make_step_row(step, run, **row) for row in of_step if row is not None]
+        known = {key: step[key] for key in COLUMNS if key in step}
+        for row in filter(None, (_find_waiting(run), _find_system_time(run))):
+            time_s = row["time_s"]  # all of it could be saved
+            rows.append({**known, **row, "floor_s": 0.0, "efficiency": 0.0, "headroom_s": time_s,
+                         "share": time_s / run.step_time_s})  # fmt: skip
     return sorted(rows, key=_order_by_headroom)[:most]
 
 
@@ -92,15 +95,6 @@ def _make_row(
         "meaning": describe_point(point) + why + describe_doubt(run),
         "advice": advise(point, run, roofs),
     }
-
-
-def _make_step_row(
-    step: Mapping[str, Any], run: MeasuredStep, *, time_s: float, **more: Any
-) -> dict[str, Any]:
-    """A finding about the step as a whole: all of the time could be saved."""
-    known = {key: step[key] for key in COLUMNS if key in step}
-    times = {"time_s": time_s, "floor_s": 0.0, "efficiency": 0.0, "headroom_s": time_s}
-    return {**known, **times, "share": time_s / run.step_time_s, **more}
 
 
 def _find_waiting(run: MeasuredStep) -> dict[str, Any] | None:

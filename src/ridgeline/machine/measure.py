@@ -132,7 +132,13 @@ def measure_with_torch(
 ) -> tuple[list[Ceiling], list[Missing]]:
     """Measure an Apple GPU, through Metal, or a CPU."""
     if torch is None:
-        torch = _import_torch()
+        try:
+            import torch
+        except ImportError:
+            raise RidgelineError(
+                "there is neither a C compiler nor torch to measure with",
+                hint="install gcc or clang, or pip install 'ridgeline[torch]'",
+            ) from None
     sync = torch.mps.synchronize if device == "mps" else lambda: None
     how = (torch, device, host_clock(sync), 5 if quick else 15)
     parts: dict[str, Callable[[], list[Ceiling]]] = {
@@ -152,17 +158,6 @@ def measure_with_torch(
         except (RuntimeError, TypeError) as error:
             missing.append(Missing(what=what, reason=str(error)[:200]))
     return ceilings, missing
-
-
-def _import_torch() -> Any:
-    try:
-        import torch
-    except ImportError:
-        raise RidgelineError(
-            "there is neither a C compiler nor torch to measure with",
-            hint="install gcc or clang, or pip install 'ridgeline[torch]'",
-        ) from None
-    return torch
 
 
 def _measure_product(

@@ -175,13 +175,7 @@ class LayerMarks:
         roots = [tensor.grad_fn for tensor in tensors_in(output)]
         for node in walk_graph(roots, self.nodes.__contains__):
             self.nodes[node] = path
-            node.register_prehook(self._begin(path))
-
-    def _begin(self, path: str) -> Callable[[Any], None]:
-        def begin(_gradients: Any) -> None:
-            self.own((path, "backward"))
-
-        return begin
+            node.register_prehook(lambda _gradients: self.own((path, "backward")))
 
     def times_s(
         self, seconds: Callable[[Any, Any], float], mark_cost_s: float = 0.0

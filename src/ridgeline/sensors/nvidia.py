@@ -222,16 +222,12 @@ def nvidia_meters(uuid: str | None, load: Callable[[], Any] = load_nvml) -> Mete
     except nvml.NVMLError as error:
         return Meters(reasons=(f"NVML does not answer for {uuid}: {error}",))
     read = partial(_conditions, nvml, handle)
-    if uuid.startswith("MIG-") or _is_divided(nvml, handle):
+    mode = _query(nvml, nvml.nvmlDeviceGetMigMode, handle)  # None: it cannot be divided
+    is_slice = uuid.startswith("MIG-") or _query(nvml, nvml.nvmlDeviceIsMigDeviceHandle, handle)
+    if is_slice or (mode and mode[0]):  # CUDA runs on a slice of it
         return Meters(reasons=(IS_MIG,), conditions=read)
     available, reasons = _find_meters(nvml, handle, scope)
     return Meters(available=available, reasons=reasons, conditions=read)
-
-
-def _is_divided(nvml: Any, handle: Any) -> bool:
-    """A slice, or a device that is cut into slices: CUDA then runs on one of them."""
-    mode = _query(nvml, nvml.nvmlDeviceGetMigMode, handle)  # None: it cannot be divided
-    return bool(_query(nvml, nvml.nvmlDeviceIsMigDeviceHandle, handle)) or bool(mode and mode[0])
 
 
 def _find_meters(nvml: Any, handle: Any, scope: str) -> tuple[tuple[Meter, ...], tuple[str, ...]]:
@@ -246,14 +242,15 @@ def _find_meters(nvml: Any, handle: Any, scope: str) -> tuple[tuple[Meter, ...],
             raise nvml.NVMLError(answer.nvmlReturn)
         return 1e-3 * float(answer.value.uiVal)
 
-    def usage_w() -> float:
-        return 1e-3 * float(nvml.nvmlDeviceGetPowerUsage(handle))
-
     found: dict[str, Meter] = {}
     for name, kind, read in (
         ("NVML energy counter", COUNTER, total_j),
         ("NVML instant power", POWER, instant_w),
-        ("NVML power, averaged over up to 1 s", POWER, usage_w),
+        (
+            "NVML power, averaged over up to 1 s",
+            POWER,
+            lambda: 1e-3 * float(nvml.nvmlDeviceGetPowerUsage(handle)),
+        ),
     ):
         with suppress(nvml.NVMLError, AttributeError):  # bindings older than the field
             if read() > 0:  # some drivers answer the instant field with nothing
