@@ -36,18 +36,6 @@ IS_MIG = "this is a slice of a divided device (MIG), and the board's power is th
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mig:
-    """One slice of a divided device."""
-
-    profile: str  # "1g.10gb"
-    uuid: str  # "MIG-…"
-    index: int | None = None  # as CUDA numbers it; None: not visible
-    compute_units: int | None = None
-    memory_bytes: int | None = None
-    l2_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """One accelerator. None where its driver does not say."""
 
@@ -64,7 +52,6 @@ class Gpu:
     default_power_limit_w: float | None = None
     throttle_reasons: tuple[str, ...] = ()
     has_ecc: bool | None = None
-    mig_instances: tuple[Mig, ...] = ()
     l2_bytes: Index | None = None
     memory_bytes: Index | None = None
     max_pcie_generation: int | None = None
@@ -91,7 +78,7 @@ def _handles(nvml: Any) -> list[tuple[int, Any]]:
 def _read_gpu(nvml: Any, handle: Any, *, system_index: int, driver: str | None) -> Gpu:
     ask = _make_query(nvml, handle)
     capability, memory = ask("CudaComputeCapability"), ask("MemoryInfo")
-    ecc, mig = ask("EccMode"), ask("MigMode")  # now, and after the next start
+    ecc = ask("EccMode")  # now, and after the next start
     return Gpu(
         kind="cuda",
         name=ask("Name") or "NVIDIA GPU",
@@ -105,23 +92,10 @@ def _read_gpu(nvml: Any, handle: Any, *, system_index: int, driver: str | None) 
         default_power_limit_w=ask("PowerManagementDefaultLimit", scale=1e-3),
         throttle_reasons=throttle_reasons(ask("CurrentClocksThrottleReasons")),
         has_ecc=None if ecc is None else bool(ecc[0]),
-        mig_instances=_read_slices(nvml, ask) if mig and mig[0] else (),
         memory_bytes=None if memory is None else int(memory.total),
         max_pcie_generation=ask("MaxPcieLinkGeneration"),
         max_pcie_width=ask("MaxPcieLinkWidth"),
         driver=driver,
-    )
-
-
-def _read_slices(nvml: Any, ask: Callable[..., Any]) -> tuple[Mig, ...]:
-    handles = [ask("MigDeviceHandleByIndex", i) for i in range(ask("MaxMigDeviceCount") or 0)]
-    return tuple(
-        Mig(
-            profile=(_query(nvml, nvml.nvmlDeviceGetName, handle) or "").rpartition(" ")[2],
-            uuid=_query(nvml, nvml.nvmlDeviceGetUUID, handle) or "",
-        )
-        for handle in handles
-        if handle is not None
     )
 
 
