@@ -78,8 +78,22 @@ class Description:
         return {"machine": self.name, **to_dict(self)}
 
     def to_markdown(self) -> str:
-        """Tables of the system, the processor, the memory, each accelerator, drivers, libraries."""
-        return to_markdown(self)
+        """A table of what stands by itself, and one of each record in it."""
+        content = to_dict(self)
+        gpus, notes = content.pop("gpus"), content.pop("notes")
+        content["caches"] = content["cpu"].pop("caches")
+        del content["limits"]["allowed_cpus"]  # hundreds, perhaps
+        system = {
+            name: value for name, value in content.items() if not isinstance(value, dict | list)
+        }
+        parts = [f"# {self.name}", *_tables("system", system)]
+        for name, value in content.items():
+            parts += _tables(name, value) if isinstance(value, dict | list) else []
+        for gpu in gpus:
+            index = "not visible to CUDA" if gpu["index"] is None else gpu["index"]
+            parts += _tables(f"accelerator {index}: {gpu['name']}", gpu)
+        parts += [] if gpus else ["## Accelerators\n\nNone was found."]
+        return "\n\n".join([*parts, *(f"- Note: {note}." for note in notes)]) + "\n"
 
 
 def describe(io: SystemIO | None = None) -> Description:
@@ -267,23 +281,6 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {  # by the end of a field's name
     "_w": lambda power_w: f"{power_w:g} W",
 }
 UNITS = ("_bytes", "_hz", "_w")
-
-
-def to_markdown(description: Description) -> str:
-    """A table of what stands by itself, and one of each record in it."""
-    content = to_dict(description)
-    gpus, notes = content.pop("gpus"), content.pop("notes")
-    content["caches"] = content["cpu"].pop("caches")
-    del content["limits"]["allowed_cpus"]  # hundreds, perhaps
-    system = {name: value for name, value in content.items() if not isinstance(value, dict | list)}
-    parts = [f"# {description.name}", *_tables("system", system)]
-    for name, value in content.items():
-        parts += _tables(name, value) if isinstance(value, dict | list) else []
-    for gpu in gpus:
-        index = "not visible to CUDA" if gpu["index"] is None else gpu["index"]
-        parts += _tables(f"accelerator {index}: {gpu['name']}", gpu)
-    parts += [] if gpus else ["## Accelerators\n\nNone was found."]
-    return "\n\n".join([*parts, *(f"- Note: {note}." for note in notes)]) + "\n"
 
 
 def _tables(title: str, value: dict[str, Any] | list[dict[str, Any]]) -> list[str]:
