@@ -171,8 +171,8 @@ def _number_by_cuda(gpus: Iterable[Gpu], devices: Sequence[Mapping[str, Any]]) -
     shown = []
     for device in devices:
         own = by_uuid.pop(f"GPU-{device['uuid']}", None) or _from_cuda(device)
-        facts = {name: device.get(name) for name in ("index", "compute_units", "l2_bytes")}
-        shown.append(replace(own, **facts))
+        units, l2_bytes = device.get("compute_units"), device.get("l2_bytes")
+        shown.append(replace(own, index=device["index"], compute_units=units, l2_bytes=l2_bytes))
     hidden = sorted(by_uuid.values(), key=lambda gpu: gpu.system_index or 0)
     return (*shown, *hidden)
 
