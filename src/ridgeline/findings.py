@@ -206,28 +206,24 @@ def _describe_cheaper(precision: str, prices: Mapping[str, float]) -> str:
 
 
 def describe_doubt(run: MeasuredStep) -> str:
-    """A caution for layers that do not add up to their step, or to its kernels."""
-    if run.layer_sum_s is None:
-        return ""
-    reason = doubt_layers(run.layer_sum_s, run.step_time_s, run.kernel_time_s)
-    return f" (with caution: {reason})" if reason else ""
-
-
-def doubt_layers(sum_s: float, step_s: float, kernel_time_s: float | None) -> str:
-    """Why the times of layers cannot be relied on; empty where they can.
+    """A caution for layers that do not add up to their step, or to its kernels.
 
     On a GPU they are the device's own times, which add up to those of its kernels. Where they are
     more, the GPU waited within a layer, as behind an operator that waits for the device itself.
     """
-    together = f"all layers took {format_time(sum_s)} together"
-    if kernel_time_s is not None:
-        if sum_s <= (1 + LAYERS_OFF) * kernel_time_s:
+    if run.layer_sum_s is None:
+        return ""
+    together = f" (with caution: all layers took {format_time(run.layer_sum_s)} together"
+    if run.kernel_time_s is not None:
+        if run.layer_sum_s <= (1 + LAYERS_OFF) * run.kernel_time_s:
             return ""
-        return f"{together}, their kernels {format_time(kernel_time_s)}: layers include waiting"
-    if not step_s or abs(sum_s - step_s) <= LAYERS_OFF * step_s:
+        kernels = format_time(run.kernel_time_s)
+        return f"{together}, their kernels {kernels}: layers include waiting)"
+    step_s = run.step_time_s
+    if not step_s or abs(run.layer_sum_s - step_s) <= LAYERS_OFF * step_s:
         return ""
     return (
-        f"{together}, a step {format_time(step_s)}: these timings disagree; was the machine busy?"
+        f"{together}, a step {format_time(step_s)}: these timings disagree; was the machine busy?)"
     )
 
 
