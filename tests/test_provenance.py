@@ -204,7 +204,7 @@ def test_only_variables_that_change_speed_are_recorded() -> None:
         "omp_num_threads": "1", "LD_PRELOAD_TOKEN": "s", "NVIDIA_VISIBLE_DEVICES": "all",
         "TORCHX_HOME": "/x", "PYTORCH_GITHUB_TOKEN": "s", "TORCH_API_KEY": "s", "CUDA_x; rm": "1",
         # what ridgeline sets for its own processes
-        "RIDGELINE_LOADED": "/tmp/x", "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        "RIDGELINE_NCU": "/tmp/x", "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
         "TORCHINDUCTOR_COMPILE_THREADS": "1", "HF_HUB_OFFLINE": "1",
     }  # fmt: skip
 

@@ -70,8 +70,11 @@ def find_rows(
     rows = [_make_row(point, run, roofs, executed or {}) for point in largest]
     step = next((point for point in points if point["grain"] == "step"), None)
     if step is not None and run.step_time_s:
-        of_step = (_find_waiting(run), _find_system_time(run))
-        rows += [_make_step_row(step, run, **row) for row in of_step if row is not None]
+        known = {key: step[key] for key in COLUMNS if key in step}
+        for row in filter(None, (_find_waiting(run), _find_system_time(run))):
+            time_s = row["time_s"]  # all of it could be saved
+            rows.append({**known, **row, "floor_s": 0.0, "efficiency": 0.0, "headroom_s": time_s,
+                         "share": time_s / run.step_time_s})  # fmt: skip
     return sorted(rows, key=_order_by_headroom)[:most]
 
 
@@ -92,15 +95,6 @@ def _make_row(
         "meaning": describe_point(point) + why + describe_doubt(run),
         "advice": advise(point, run, roofs),
     }
-
-
-def _make_step_row(
-    step: Mapping[str, Any], run: MeasuredStep, *, time_s: float, **more: Any
-) -> dict[str, Any]:
-    """A finding about the step as a whole: all of the time could be saved."""
-    known = {key: step[key] for key in COLUMNS if key in step}
-    times = {"time_s": time_s, "floor_s": 0.0, "efficiency": 0.0, "headroom_s": time_s}
-    return {**known, **times, "share": time_s / run.step_time_s, **more}
 
 
 def _find_waiting(run: MeasuredStep) -> dict[str, Any] | None:
@@ -212,28 +206,24 @@ def _describe_cheaper(precision: str, prices: Mapping[str, float]) -> str:
 
 
 def describe_doubt(run: MeasuredStep) -> str:
-    """A caution for layers that do not add up to their step, or to its kernels."""
-    if run.layer_sum_s is None:
-        return ""
-    reason = doubt_layers(run.layer_sum_s, run.step_time_s, run.kernel_time_s)
-    return f" (with caution: {reason})" if reason else ""
-
-
-def doubt_layers(sum_s: float, step_s: float, kernel_time_s: float | None) -> str:
-    """Why the times of layers cannot be relied on; empty where they can.
+    """A caution for layers that do not add up to their step, or to its kernels.
 
     On a GPU they are the device's own times, which add up to those of its kernels. Where they are
     more, the GPU waited within a layer, as behind an operator that waits for the device itself.
     """
-    together = f"all layers took {format_time(sum_s)} together"
-    if kernel_time_s is not None:
-        if sum_s <= (1 + LAYERS_OFF) * kernel_time_s:
+    if run.layer_sum_s is None:
+        return ""
+    together = f" (with caution: all layers took {format_time(run.layer_sum_s)} together"
+    if run.kernel_time_s is not None:
+        if run.layer_sum_s <= (1 + LAYERS_OFF) * run.kernel_time_s:
             return ""
-        return f"{together}, their kernels {format_time(kernel_time_s)}: layers include waiting"
-    if not step_s or abs(sum_s - step_s) <= LAYERS_OFF * step_s:
+        kernels = format_time(run.kernel_time_s)
+        return f"{together}, their kernels {kernels}: layers include waiting)"
+    step_s = run.step_time_s
+    if not step_s or abs(run.layer_sum_s - step_s) <= LAYERS_OFF * step_s:
         return ""
     return (
-        f"{together}, a step {format_time(step_s)}: these timings disagree; was the machine busy?"
+        f"{together}, a step {format_time(step_s)}: these timings disagree; was the machine busy?)"
     )
 
 

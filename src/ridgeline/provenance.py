@@ -33,7 +33,7 @@ LIBRARIES = (  # those that can change a result; in the order of pyproject.toml
 
 # Environment variables that change how fast a step is: threads, allocators, math modes, kernels.
 # Those that ridgeline sets for its own processes are none of these and must stay so:
-# RIDGELINE_LOADED, CUBLAS_WORKSPACE_CONFIG (--deterministic, which is a setting of its own),
+# CUBLAS_WORKSPACE_CONFIG (--deterministic, which is a setting of its own),
 # TORCHINDUCTOR_COMPILE_THREADS (under Nsight Compute) and the offline switches of Hugging Face.
 SPEED_PREFIXES = ("OMP_", "MKL_", "MALLOC_", "KMP_", "TORCH_", "CUDA_", "PYTORCH_")
 SPEED_NAMES = ("LD_PRELOAD", "NVIDIA_TF32_OVERRIDE")

@@ -15,8 +15,7 @@ from ridgeline.machine.system import SystemIO
 DATA = Path(__file__).parents[1] / "data"
 GPU = "GPU-11111111-2222-3333-4444-555555555555"
 GPU_B = "GPU-66666666-7777-8888-9999-aaaaaaaaaaaa"
-MIG_A = "MIG-bbbbbbbb-0000-5000-8000-000000000001"
-MIG_B = "MIG-bbbbbbbb-0000-5000-8000-000000000002"
+MIG = "MIG-bbbbbbbb-0000-5000-8000-000000000002"
 SM, MEMORY = 1, 2  # clocks of NVML
 
 
@@ -79,10 +78,6 @@ H200: dict[str, Any] = {  # what NVML answered on an H200; the UUID is made up
     "CurrentClocksThrottleReasons": 0,
     "ComputeRunningProcesses": [],
 }
-DIVIDED = {**H200, "MigMode": (1, 1), "MaxMigDeviceCount": 7, "MigDeviceHandleByIndex": {
-    0: {"Name": "NVIDIA H200 MIG 3g.40gb", "UUID": MIG_A},
-    1: {"Name": "NVIDIA H200 MIG 1g.10gb", "UUID": MIG_B},
-}}  # fmt: skip
 
 
 class NoAnswerError(Exception):

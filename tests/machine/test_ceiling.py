@@ -64,19 +64,6 @@ def test_what_is_no_ceiling(changes: dict[str, Any], complaint: str) -> None:
         replace(COPY, **changes)
 
 
-class Clock:
-    """Stands still unless it is told to go on."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-    def wait(self, time_s: float) -> None:
-        self.now_s += time_s
-
-
 def test_probes_take_turns_and_every_sample_is_kept() -> None:
     order: list[str] = []
     rounds: list[int] = []

@@ -11,7 +11,7 @@ import pytest
 from tests.machine.recorded import machine
 
 from ridgeline.machine import ceilings_cpu, cpu_kernels
-from ridgeline.machine.ceilings_cpu import Plan, list_working_sets
+from ridgeline.machine.ceilings_cpu import list_working_sets
 from ridgeline.machine.cpu import CPUS, read_caches, share_caches
 from ridgeline.machine.cpu_kernels import (
     BuildError,
@@ -27,13 +27,12 @@ from ridgeline.machine.cpu_kernels import (
 from ridgeline.machine.passport import ONE_CORE
 from ridgeline.machine.system import Limits, SystemIO
 
-TINY = Plan(rounds=10, longest_product_s=0.0)
-
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small sets, few samples: a test asks whether it works, not how fast."""
-    monkeypatch.setattr(ceilings_cpu, "QUICK", TINY)
+    monkeypatch.setattr(ceilings_cpu, "ROUNDS", {True: 10})
+    monkeypatch.setattr(ceilings_cpu, "LONGEST_PRODUCT_S", 0.0)
     monkeypatch.setattr(ceilings_cpu, "LAUNCHES", 10)
 
 
@@ -57,7 +56,7 @@ def test_a_whole_measurement(c_kernels: Kernels, monkeypatch: pytest.MonkeyPatch
 
     ceilings, missing = ceilings_cpu.measure_cpu(quick=True, progress=steps.append)
 
-    assert len(steps) == ceilings_cpu.cpu_steps(True) == TINY.steps
+    assert len(steps) == ceilings_cpu.cpu_steps(True) == 1 + 3 + 10 + 1
     assert all(ceiling.best > 0 and len(ceiling.samples) >= 10 for ceiling in ceilings)
     assert {ceiling.device for ceiling in ceilings} == {"cpu"}
     assert len({ceiling.key for ceiling in ceilings}) == len(ceilings)

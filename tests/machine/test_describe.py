@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 from tests.machine.recorded import (
     DATA,
-    DIVIDED,
     GPU,
     GPU_B,
     H200,
-    MIG_A,
-    MIG_B,
+    MIG,
     FakeNvml,
     cuda_answer,
     files,
@@ -35,7 +33,7 @@ from ridgeline.machine.system import (
     find_limits,
     find_virtualization,
 )
-from ridgeline.sensors.nvidia import Gpu, Mig
+from ridgeline.sensors.nvidia import Gpu
 
 EPYC = "linux-amd-epyc-2c.json"
 
@@ -224,7 +222,7 @@ def test_without_nvidia_ml_py_cuda_describes_its_devices() -> None:
             compute_capability="9.0", memory_bytes=150_000_000_000),
     )  # fmt: skip
     assert found.notes == (
-        "clocks, power and slices of the GPUs are not described:"
+        "clocks and power of the GPUs are not described:"
         " nvidia-ml-py is not installed: pip install 'ridgeline[nvidia]'",
     )
 
@@ -250,16 +248,16 @@ def test_a_cuda_driver_that_does_not_start() -> None:
 
 
 def test_slices_of_a_divided_device() -> None:
-    cuda = cuda_answer(MIG_B, compute_units=16, memory_bytes=10_000_000_000)
-    found = gpu_machine(DIVIDED, SECOND, commands=cuda)
-    divided, whole = found.gpus
-    assert (divided.index, whole.index) == (None, None)
-    assert divided.mig_instances == (
-        Mig(profile="3g.40gb", uuid=MIG_A),
-        Mig(profile="1g.10gb", uuid=MIG_B, index=0, compute_units=16, memory_bytes=10_000_000_000),
-    )
-    assert found.name == "nvidia-h200-mig-1g.10gb"
-    assert f"| 1g.10gb | {MIG_B} | 0 |" in found.to_markdown()
+    # given that CUDA shows one slice of the first device, and not the second device
+    cuda = cuda_answer(MIG, compute_units=16, memory_bytes=10_000_000_000)
+    text = cuda[" ".join(LIST_CUDA_DEVICES)]
+    found = gpu_machine(H200, SECOND, commands={" ".join(LIST_CUDA_DEVICES): str(text).replace(
+        '"NVIDIA H200"', '"NVIDIA H200 MIG 1g.18gb"')})  # fmt: skip
+    assert [(gpu.name, gpu.index, gpu.compute_units) for gpu in found.gpus] == [
+        ("NVIDIA H200 MIG 1g.18gb", 0, 16), ("NVIDIA H200", None, None),
+        ("NVIDIA H200", None, None),
+    ]  # fmt: skip
+    assert (found.name, found.gpus[0].uuid) == ("nvidia-h200-mig-1g.18gb", MIG)
 
 
 # ---------------------------------------------------------------- others

@@ -23,12 +23,12 @@ class Metal:
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(torch, name)
-        if name not in ("randn", "zeros", "ones"):
+        if name not in ("randn", "zeros", "ones", "empty"):
             return real
 
-        def make(*shape: int, device: str) -> torch.Tensor:
+        def make(*shape: int, device: str, **others: Any) -> torch.Tensor:
             assert device == "mps"
-            return real(*shape)  # type: ignore[no-any-return]
+            return real(*shape, **others)  # type: ignore[no-any-return]
 
         return make
 
@@ -54,7 +54,7 @@ def test_products_memory_and_launches_are_measured() -> None:
 @pytest.mark.parametrize(
     ("part", "refused", "error"),
     [
-        ("_measure_product", "bf16", TypeError("bfloat16 is not supported on MPS")),
+        ("measure_product", "bf16", TypeError("bfloat16 is not supported on MPS")),
         ("_measure_memory", "mps", RuntimeError("MPS backend out of memory")),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ridgeline.measure.backends import Backend, EventTimeline, Precision
+from ridgeline.measure.backends import Backend, Precision, Timeline
 from ridgeline.measure.step import Stepper, make_stepper
 from ridgeline.settings import Settings
 from ridgeline.workloads import Inputs, Workload
@@ -49,8 +49,8 @@ class Gpu:
     def event(self) -> GpuEvent:
         return GpuEvent(self)
 
-    def timeline(self) -> EventTimeline:
-        return EventTimeline(self.event)
+    def timeline(self) -> Timeline:
+        return Timeline(self.event)
 
 
 class GpuEvent:

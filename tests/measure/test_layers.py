@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ridgeline.measure import layers
-from ridgeline.measure.backends import Backend, HostTimeline, Timeline
+from ridgeline.measure.backends import Backend, Timeline
 from ridgeline.measure.layers import LayerMarks, LayerTimes, Seen, layer_table, time_layers
 from ridgeline.measure.step import Stepper
 from ridgeline.measure.timing import NoMarks
@@ -107,7 +107,7 @@ class Watched(Backend):
     clock: Callable[[], float]
 
     def timeline(self) -> Timeline:
-        return HostTimeline(type(self).clock)
+        return Timeline(clock=type(self).clock)
 
 
 def backend_with(clock: Callable[[], float]) -> Backend:
@@ -333,10 +333,6 @@ class FakeCuda(Backend):
 
     gpu: Gpu
     held_s: list[float]
-
-    @property
-    def has_events(self) -> bool:
-        return True
 
     def timeline(self) -> Timeline:
         return self.gpu.timeline()

@@ -62,7 +62,7 @@ def test_counter_and_instant_power_of_the_board_with_the_uuid() -> None:
 
 @pytest.mark.parametrize("answer", [None, watts(0)], ids=["none", "zero"])
 def test_averaged_power_is_said_to_be_averaged(answer: Any) -> None:
-    power = nvidia_meters("GPU-1-2", load(FieldValues=answer)).power
+    power = nvidia_meters("GPU-1-2", load(FieldValues=answer)).first("power")
 
     assert power is not None
     assert (power.name, power.read()) == ("NVML power, averaged over up to 1 s", 250.0)

@@ -43,32 +43,17 @@ DEVICE = "cpu"
 NO_INSTRUCTION = "this processor, or its compiler, has no instructions for it"
 TORCH_NAMES = {"fp32": "float32", "fp64": "float64", "bf16": "bfloat16"}
 UNDESCRIBED_BYTES = 2**28  # the largest working set where no cache is described
+ROUNDS = {True: 25, False: 120}  # by whether it is to be quick
+LONGEST_PRODUCT_S = 0.1  # larger matrices than the first that takes longer are not tried
 LAUNCHES, DISPATCHES = 100, 500  # samples, and calls in one of them
 
 Progress = Callable[[str], None]
 Probes = dict[str, tuple[Callable[[], float], dict[str, Any]]]  # a probe, and fields of its ceiling
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How much is done."""
-
-    rounds: int
-    longest_product_s: float  # larger matrices than the first that takes longer are not tried
-
-    @property
-    def steps(self) -> int:
-        """How often progress is reported: the kernels, products, rounds, launches."""
-        return 1 + len(TORCH_NAMES) + self.rounds + 1
-
-
-QUICK = Plan(rounds=25, longest_product_s=0.03)
-FULL = Plan(rounds=120, longest_product_s=0.1)
-
-
 def cpu_steps(quick: bool) -> int:
-    """How often `measure_cpu` will call `progress`."""
-    return (QUICK if quick else FULL).steps
+    """How often `measure_cpu` reports progress: the kernels, products, rounds, launches."""
+    return 1 + len(TORCH_NAMES) + ROUNDS[quick] + 1
 
 
 def measure_cpu(
@@ -88,7 +73,7 @@ def measure_cpu(
     with team_of_all as team, import_torch(len(cpus)) as torch:
         progress("CPU kernels")
         measurement = CpuCeilings(
-            plan=QUICK if quick else FULL,
+            rounds=ROUNDS[quick],
             team=team,
             kernels=kernels,
             torch=torch,
@@ -138,7 +123,7 @@ def list_working_sets(described: Mapping[str, int], largest_bytes: int) -> dict[
 class CpuCeilings:
     """The stages of one measurement; each adds to `missing` what cannot be had."""
 
-    plan: Plan
+    rounds: int
     team: Team
     kernels: Kernels
     torch: Any  # None: not installed
@@ -162,7 +147,7 @@ class CpuCeilings:
         read, seen = self._make_reader(), defaultdict(list)
         samples = in_rounds(
             {key: probe for key, (probe, _) in probes.items()},
-            rounds=self.plan.rounds,
+            rounds=self.rounds,
             after_probe=lambda key: seen[key].append(read()),
             after_round=lambda: self.progress("CPU ceilings"),
         )
@@ -218,8 +203,7 @@ class CpuCeilings:
                 reason = "no AVX512-BF16, AMX or Arm BF16: emulated, it is over 100 times slower"
                 self._miss("bf16 matrix products", f"{reason} than fp32")
             else:
-                longest_s = self.plan.longest_product_s
-                probe, how = find_best_product(self.torch, precision, longest_s)
+                probe, how = find_best_product(self.torch, precision)
                 fields = {"kind": "compute", "path": "matrix", "precision": precision,
                           "accumulator": "fp64" if precision == "fp64" else "fp32",
                           "threads": self.threads, "how": how}  # fmt: skip
@@ -308,9 +292,7 @@ def list_shapes() -> list[Shape]:
     return sorted(shapes, key=lambda shape: (math.prod(shape), shape))
 
 
-def find_best_product(
-    torch: Any, precision: str, longest_s: float
-) -> tuple[Callable[[], float], str]:
+def find_best_product(torch: Any, precision: str) -> tuple[Callable[[], float], str]:
     """Try shapes until one product takes too long: the best one's probe, and what it runs."""
     dtype = getattr(torch, TORCH_NAMES[precision])
     probes: dict[Shape, Callable[[], float]] = {}
@@ -320,7 +302,7 @@ def find_best_product(
         call()  # the first call of a shape sets things up
         time_s = min(time_calls(call, 1) for _ in range(2))
         probes[m, n, k] = rate_probe(call, 2.0 * m * n * k, sample_s=SAMPLE_S)
-        if time_s > longest_s:
+        if time_s > LONGEST_PRODUCT_S:
             break
     rates = best_of_rounds(probes, rounds=SEARCH_ROUNDS)
     best = max(rates, key=lambda shape: rates[shape])

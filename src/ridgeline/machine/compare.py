@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any
 
 from ridgeline.machine.describe import Description
+from ridgeline.machine.measure import measure_product
 from ridgeline.machine.passport import LOWER_IS_BETTER, Ceiling, Passport
-from ridgeline.machine.sampling import host_clock, sample_seconds
+from ridgeline.machine.sampling import host_clock
 from ridgeline.serialize import to_dict
 from ridgeline.units import format_percent
 
@@ -151,8 +152,7 @@ def label(ceiling: Ceiling) -> str:
 # passport is repeated in the same library and shape, so that both numbers mean the same. A lower
 # rate tells of a busy neighbour, a lower clock or another library.
 
-SAMPLES = 40
-SAMPLE_S = 0.01
+SAMPLES = 20
 _TORCH_PRODUCT = re.compile(r"torch.*\b(\d+)x(\d+)x(\d+)\b")
 
 Rates = Callable[[str, tuple[int, int, int]], Sequence[float]]  # device, shape → samples, FLOP/s
@@ -183,17 +183,14 @@ def describe_drift(difference: Difference, measured_at: str) -> str:
     return f"{product} {by} slower than in {then}: {why} (--remeasure measures it again)"
 
 
-def sample_product(device: str, shape: tuple[int, int, int]) -> list[float]:
+def sample_product(device: str, shape: tuple[int, int, int]) -> Sequence[float]:
     """Short samples of a product in fp32."""
     import torch
 
-    m, n, k = shape
-    a, b = torch.rand(m, k, device=device), torch.rand(k, n, device=device)
-    out = torch.empty(m, n, device=device)
     sync: Callable[[], object] = partial(torch.cuda.synchronize, device)
     if not device.startswith("cuda"):
         sync = torch.mps.synchronize if device == "mps" else lambda: None
-    times_s = sample_seconds(
-        lambda: torch.mm(a, b, out=out), host_clock(sync), samples=SAMPLES, sample_s=SAMPLE_S
+    (ceiling,) = measure_product(
+        torch, device, host_clock(sync), SAMPLES, "fp32", "float32", [shape]
     )
-    return [2.0 * m * n * k / time_s for time_s in times_s]
+    return ceiling.samples

@@ -78,8 +78,22 @@ class Description:
         return {"machine": self.name, **to_dict(self)}
 
     def to_markdown(self) -> str:
-        """Tables of the system, the processor, the memory, each accelerator, drivers, libraries."""
-        return to_markdown(self)
+        """A table of what stands by itself, and one of each record in it."""
+        content = to_dict(self)
+        gpus, notes = content.pop("gpus"), content.pop("notes")
+        content["caches"] = content["cpu"].pop("caches")
+        del content["limits"]["allowed_cpus"]  # hundreds, perhaps
+        system = {
+            name: value for name, value in content.items() if not isinstance(value, dict | list)
+        }
+        parts = [f"# {self.name}", *_tables("system", system)]
+        for name, value in content.items():
+            parts += _tables(name, value) if isinstance(value, dict | list) else []
+        for gpu in gpus:
+            index = "not visible to CUDA" if gpu["index"] is None else gpu["index"]
+            parts += _tables(f"accelerator {index}: {gpu['name']}", gpu)
+        parts += [] if gpus else ["## Accelerators\n\nNone was found."]
+        return "\n\n".join([*parts, *(f"- Note: {note}." for note in notes)]) + "\n"
 
 
 def describe(io: SystemIO | None = None) -> Description:
@@ -132,21 +146,35 @@ def _run_json(io: SystemIO, command: Sequence[str]) -> dict[str, Any]:
 
 
 def describe_gpus(io: SystemIO, *, ram_bytes: int | None = None) -> Gpus:
-    """Devices and their slices by NVML, numbered as CUDA numbers them; without NVML, CUDA's own."""
+    """Devices by NVML, numbered as CUDA numbers them; others as CUDA describes them."""
     if io.system == "Darwin":
         return Gpus(gpus=_list_apple_gpus(_run_json(io, MAC_QUERY), ram_bytes=ram_bytes))
     nvml, cuda = io.nvml(), _run_json(io, LIST_CUDA_DEVICES)
     gpus, devices = read_gpus(nvml) if nvml else [], cuda.get("devices", [])
     notes = []
     if devices and not gpus:
-        gpus = [_from_cuda(device) for device in devices]
         reason = "NVML does not start" if io.version("nvidia-ml-py") else NO_BINDINGS
-        notes = [f"clocks, power and slices of the GPUs are not described: {reason}"]
+        notes = [f"clocks and power of the GPUs are not described: {reason}"]
     if gpus and "devices" not in cuda:
         reason = cuda.get("error", "no answer")
         notes = [f"the CUDA driver does not start, so no GPU has a CUDA index: {reason}"]
     numbered = _number_by_cuda(gpus, devices)
     return Gpus(gpus=numbered, cuda_version=cuda.get("cuda_version"), notes=tuple(notes))
+
+
+def _number_by_cuda(gpus: Iterable[Gpu], devices: Sequence[Mapping[str, Any]]) -> tuple[Gpu, ...]:
+    """By CUDA index; those that CUDA does not show come last.
+
+    CUDA alone shows the slices of a divided device (MIG); of the device itself it then shows none.
+    """
+    by_uuid = {gpu.uuid: gpu for gpu in gpus}
+    shown = []
+    for device in devices:
+        own = by_uuid.pop(f"GPU-{device['uuid']}", None) or _from_cuda(device)
+        units, l2_bytes = device.get("compute_units"), device.get("l2_bytes")
+        shown.append(replace(own, index=device["index"], compute_units=units, l2_bytes=l2_bytes))
+    hidden = sorted(by_uuid.values(), key=lambda gpu: gpu.system_index or 0)
+    return (*shown, *hidden)
 
 
 def _from_cuda(device: Mapping[str, Any]) -> Gpu:
@@ -155,30 +183,10 @@ def _from_cuda(device: Mapping[str, Any]) -> Gpu:
         kind="cuda",
         name=device["name"],
         index=None,
-        uuid=f"GPU-{device['uuid']}",
+        uuid=f"{'MIG' if ' MIG ' in device['name'] else 'GPU'}-{device['uuid']}",
         compute_capability=None if major is None else f"{major}.{minor}",
         memory_bytes=device.get("memory_bytes"),
     )
-
-
-def _number_by_cuda(gpus: Iterable[Gpu], devices: Sequence[Mapping[str, Any]]) -> tuple[Gpu, ...]:
-    """By CUDA index; those that CUDA does not show come last."""
-    by_uuid = {device["uuid"]: device for device in devices}
-
-    def select(uuid: str | None, *names: str) -> dict[str, Any]:
-        own = by_uuid.get((uuid or "").removeprefix("GPU-").removeprefix("MIG-"), {})
-        return {name: own.get(name) for name in ("index", "compute_units", "l2_bytes", *names)}
-
-    def number(gpu: Gpu) -> Gpu:
-        slices = (replace(m, **select(m.uuid, "memory_bytes")) for m in gpu.mig_instances)
-        return replace(gpu, **select(gpu.uuid), mig_instances=tuple(slices))
-
-    def order(gpu: Gpu) -> tuple[int, int]:
-        indices = (gpu.index, *(mig.index for mig in gpu.mig_instances))
-        first = min((index for index in indices if index is not None), default=sys.maxsize)
-        return first, gpu.system_index or 0
-
-    return tuple(sorted(map(number, gpus), key=order))
 
 
 def _list_apple_gpus(profile: Mapping[str, Any], *, ram_bytes: int | None) -> tuple[Gpu, ...]:
@@ -248,19 +256,13 @@ def machine_name(description: Description) -> str:
     By the accelerators that CUDA shows, else by the processor and its usable cores:
     with other cores the ceilings are others, too.
     """
-    accelerators = [
-        name for gpu in description.gpus if gpu.kind != "mps" for name in _visible_names(gpu)
-    ]
+    shown = (gpu for gpu in description.gpus if gpu.kind != "mps" and gpu.index is not None)
+    accelerators = [gpu.name for gpu in shown]
     if accelerators:
         count = f"-x{len(accelerators)}" if len(accelerators) > 1 else ""
         return slug(accelerators[0]) + count
     cores = description.cpu.usable_cores
     return slug(description.cpu.model) + (f"-{cores}c" if cores else "")
-
-
-def _visible_names(gpu: Gpu) -> list[str]:
-    slices = [f"{gpu.name} MIG {mig.profile}" for mig in gpu.mig_instances if mig.index is not None]
-    return slices or ([gpu.name] if gpu.index is not None else [])
 
 
 def slug(model: str) -> str:
@@ -279,25 +281,6 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {  # by the end of a field's name
     "_w": lambda power_w: f"{power_w:g} W",
 }
 UNITS = ("_bytes", "_hz", "_w")
-
-
-def to_markdown(description: Description) -> str:
-    """A table of what stands by itself, and one of each record in it."""
-    content = to_dict(description)
-    gpus, notes = content.pop("gpus"), content.pop("notes")
-    content["caches"] = content["cpu"].pop("caches")
-    del content["limits"]["allowed_cpus"]  # hundreds, perhaps
-    system = {name: value for name, value in content.items() if not isinstance(value, dict | list)}
-    parts = [f"# {description.name}", *_tables("system", system)]
-    for name, value in content.items():
-        parts += _tables(name, value) if isinstance(value, dict | list) else []
-    for gpu in gpus:
-        hidden = "divided" if gpu["mig_instances"] else "not visible to CUDA"
-        index, slices = gpu["index"], gpu.pop("mig_instances")
-        parts += _tables(f"accelerator {hidden if index is None else index}: {gpu['name']}", gpu)
-        parts += _tables("MIG slices", slices)
-    parts += [] if gpus else ["## Accelerators\n\nNone was found."]
-    return "\n\n".join([*parts, *(f"- Note: {note}." for note in notes)]) + "\n"
 
 
 def _tables(title: str, value: dict[str, Any] | list[dict[str, Any]]) -> list[str]:

@@ -253,11 +253,9 @@ def check_gpu(facts: Facts) -> Check:
 
 
 def _name_gpu(gpu: Gpu, environ: Mapping[str, str]) -> str:
-    """With the index that CUDA gives to it, or to its slices."""
-    own = [gpu.index, *(mig.index for mig in gpu.mig_instances)]
-    indices = ", ".join(f"cuda:{index}" for index in own if index is not None)
-    if gpu.kind == "mps" or indices:
-        return f"{gpu.name} ({indices or 'mps'})"
+    """With the index that CUDA gives to it."""
+    if gpu.index is not None:
+        return f"{gpu.name} ({'mps' if gpu.kind == 'mps' else f'cuda:{gpu.index}'})"
     shown = environ.get("CUDA_VISIBLE_DEVICES")
     why = "" if shown is None else f", as CUDA_VISIBLE_DEVICES is {shown!r}"
     return f"{gpu.name} (hidden from CUDA{why})"

@@ -116,16 +116,17 @@ def _neighbour_powers(points: Sequence[EnergyPoint], number: int) -> list[float]
     one = points[number]
     if one.note:
         return []
-    others = [p for n, p in enumerate(points) if n != number and not p.note and _is_near(one, p)]
+    rates = _rates(one)
+
+    def is_near(other: EnergyPoint) -> bool:
+        others = _rates(other)
+        return rates.keys() == others.keys() and all(
+            1 / NEAR < rate / others[name] < NEAR for name, rate in rates.items()
+        )
+
+    others = [p for n, p in enumerate(points) if n != number and not p.note and is_near(p)]
     powers_w = [p.power_w for p in others]
     return powers_w if len(powers_w) > 1 and max(powers_w) < OFF * min(powers_w) else []
-
-
-def _is_near(one: EnergyPoint, other: EnergyPoint) -> bool:
-    rates, others = _rates(one), _rates(other)
-    return rates.keys() == others.keys() and all(
-        1 / NEAR < rate / others[name] < NEAR for name, rate in rates.items()
-    )
 
 
 def _rates(point: EnergyPoint) -> dict[Column, float]:

@@ -132,12 +132,18 @@ def measure_with_torch(
 ) -> tuple[list[Ceiling], list[Missing]]:
     """Measure an Apple GPU, through Metal, or a CPU."""
     if torch is None:
-        torch = _import_torch()
+        try:
+            import torch
+        except ImportError:
+            raise RidgelineError(
+                "there is neither a C compiler nor torch to measure with",
+                hint="install gcc or clang, or pip install 'ridgeline[torch]'",
+            ) from None
     sync = torch.mps.synchronize if device == "mps" else lambda: None
     how = (torch, device, host_clock(sync), 5 if quick else 15)
     parts: dict[str, Callable[[], list[Ceiling]]] = {
         **{
-            f"{name} products": partial(_measure_product, *how, name, dtype, plan.shapes)
+            f"{name} products": partial(measure_product, *how, name, dtype, plan.shapes)
             for name, dtype in plan.precisions.items()
         },
         "memory": partial(_measure_memory, *how, plan.buffer_bytes),
@@ -154,18 +160,7 @@ def measure_with_torch(
     return ceilings, missing
 
 
-def _import_torch() -> Any:
-    try:
-        import torch
-    except ImportError:
-        raise RidgelineError(
-            "there is neither a C compiler nor torch to measure with",
-            hint="install gcc or clang, or pip install 'ridgeline[torch]'",
-        ) from None
-    return torch
-
-
-def _measure_product(
+def measure_product(
     torch: Any, device: str, clock: Clock, samples: int, precision: str, dtype: str,
     shapes: Sequence[tuple[int, int, int]],
 ) -> list[Ceiling]:  # fmt: skip
@@ -173,7 +168,8 @@ def _measure_product(
         m, n, k = shape
         a = torch.randn(m, k, device=device).to(getattr(torch, dtype))
         b = torch.randn(k, n, device=device).to(getattr(torch, dtype))
-        return lambda: torch.mm(a, b)
+        out = torch.empty(m, n, device=device, dtype=a.dtype)
+        return lambda: torch.mm(a, b, out=out)
 
     best = max(
         shapes, key=lambda shape: prod(shape) / min(sample_seconds(make(shape), clock, samples=3))

@@ -11,7 +11,7 @@ from datetime import datetime
 from math import isfinite
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any
+from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.describe import Description
@@ -21,7 +21,6 @@ from ridgeline.serialize import (
     INLINE,
     STORED,
     FieldError,
-    Limit,
     Name,
     NotNegative,
     Positive,
@@ -181,23 +180,12 @@ class EnergyModel:
         return self.constant_power_w.value + busy_w
 
 
-def _is_time(text: str) -> bool:
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
-
-
-Time = Annotated[str, Limit("a time in ISO form", _is_time)]  # it becomes part of a path
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passport:
     """What one machine can do, when and how that was measured."""
 
     name: Name = field(metadata={"key": "machine"})
-    measured_at: Time  # with its zone
+    measured_at: str  # ISO form, with its zone
     is_quick: bool
     ceilings: tuple[Ceiling, ...]
     missing: tuple[Missing, ...] = field(default=(), metadata=STORED)

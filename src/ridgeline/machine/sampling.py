@@ -43,36 +43,28 @@ def best_of_rounds(probes: Mapping[Key, Callable[[], float]], *, rounds: int) ->
 
 
 def time_calls(
-    call: Callable[[], object],
-    calls: int,
-    *,
-    sync: Callable[[], object] = lambda: None,
-    clock: Callable[[], float] = perf_counter,
+    call: Callable[[], object], calls: int, *, sync: Callable[[], object] = lambda: None
 ) -> float:
     """Seconds of `calls` calls, from an idle device to an idle device."""
     sync()
-    start_s = clock()
+    start_s = perf_counter()
     for _ in range(calls):
         call()
     sync()
-    return clock() - start_s
+    return perf_counter() - start_s
 
 
 def rate_probe(
-    call: Callable[[], object],
-    work_per_call: float,
-    *,
-    sample_s: float = 0.01,
-    clock: Callable[[], float] = perf_counter,
+    call: Callable[[], object], work_per_call: float, *, sample_s: float = 0.01
 ) -> Callable[[], float]:
     """A probe for `in_rounds`: each call of it is one sample of the rate of `call`.
 
     A sample has as many calls as last about `sample_s`; finding out is also the warm-up.
     """
     calls = 1
-    while (taken_s := time_calls(call, calls, clock=clock)) < sample_s:
+    while (taken_s := time_calls(call, calls)) < sample_s:
         calls = max(2 * calls, int(calls * min(100.0, sample_s / max(taken_s, 1e-9))))
-    return lambda: calls * work_per_call / time_calls(call, calls, clock=clock)
+    return lambda: calls * work_per_call / time_calls(call, calls)
 
 
 def host_clock(synchronize: Callable[[], object]) -> Clock:

@@ -31,8 +31,7 @@ run_slow_command = partial(run_command, limit_s=90)
 
 def find_paths(pattern: str) -> list[str]:
     """Paths that match, in order; none if the folder does not exist."""
-    path = Path(pattern)
-    return sorted(str(one) for one in Path(path.anchor).glob(str(path.relative_to(path.anchor))))
+    return sorted(map(str, Path("/").glob(pattern.removeprefix("/"))))
 
 
 def find_package_folder(name: str) -> str | None:

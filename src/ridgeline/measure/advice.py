@@ -80,16 +80,14 @@ def _stability(measured: Measurement) -> Iterator[str]:
 
 def _warmup(measured: Measurement) -> Iterator[str]:
     steps = len(measured.result.warmup.times_s)
-    if measured.result.warmup.is_steady is None:
-        yield (
-            f"too few warm-up steps ({steps}) to tell whether times are steady; try "
-            "`ridgeline run … --warmup-iters 10`"
-        )
-    if measured.result.warmup.is_steady is False:
-        yield (
-            f"times were not steady after {steps} warm-up steps; try "
-            f"`ridgeline run … --warmup-iters {3 * steps}`"
-        )
+    texts = {
+        None: f"too few warm-up steps ({steps}) to tell whether times are steady",
+        False: f"times were not steady after {steps} warm-up steps",
+    }
+    is_steady = measured.result.warmup.is_steady
+    if is_steady in texts:
+        more = 10 if is_steady is None else 3 * steps
+        yield f"{texts[is_steady]}; try `ridgeline run … --warmup-iters {more}`"
 
 
 def _neighbours(measured: Measurement) -> Iterator[str]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -28,45 +28,37 @@ from ridgeline.settings import BACKENDS
 FASTEST_CLOCK_HZ = 2.5e9  # no GPU counts cycles faster
 
 
-class Timeline(Protocol):
-    """Marks moments, without waiting for any of them."""
+class Timeline:
+    """Marks moments without waiting for any of them.
 
-    def mark(self) -> Any: ...
-    def seconds(self, start: Any, end: Any) -> float:
-        """Between two marks; the device has to be idle by then."""
-        ...
+    By events in the device's own queue, which are stamped when the device gets there, or by the
+    host's monotonic clock: on a CPU a call returns when its work is done.
+    """
 
-
-class HostTimeline:
-    """The monotonic clock of the host: on a CPU a call returns when its work is done."""
-
-    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
-        self.mark = clock
-
-    def seconds(self, start: float, end: float) -> float:
-        return end - start
-
-
-class EventTimeline:
-    """Events in the device's own queue: they are stamped when the device gets there."""
-
-    def __init__(self, make_event: Callable[[], Any]) -> None:
-        self._make_event = make_event
+    def __init__(
+        self, make_event: Callable[[], Any] | None = None, clock: Callable[[], float] = perf_counter
+    ) -> None:
+        self._make_event, self._clock = make_event, clock
         self._spare: list[Any] = []
 
     def prepare(self, count: int) -> None:
         """Make events before they are needed: creating one costs more than recording it."""
-        for _ in range(count - len(self._spare)):
+        while self._make_event is not None and len(self._spare) < count:
             event = self._make_event()
             event.record()
             self._spare.append(event)
 
     def mark(self) -> Any:
+        if self._make_event is None:
+            return self._clock()
         event = self._spare.pop() if self._spare else self._make_event()
         event.record()
         return event
 
     def seconds(self, start: Any, end: Any) -> float:
+        """Between two marks; the device has to be idle by then."""
+        if self._make_event is None:
+            return float(end - start)
         return float(start.elapsed_time(end)) / 1e3
 
 
@@ -82,13 +74,13 @@ class Backend:
     @property
     def has_events(self) -> bool:
         """Whether the device runs behind the host and has a time line of its own."""
-        return False
+        return self.kind != "cpu"
 
     def synchronize(self) -> None:
         """Wait until the device has done all that it was given."""
 
     def timeline(self) -> Timeline:
-        return HostTimeline()
+        return Timeline()
 
     def hold_back(self, time_s: float) -> None:
         """Keep the device waiting about so long, so that what follows queues up behind."""
@@ -107,15 +99,11 @@ class Backend:
 class CudaBackend(Backend):
     """An NVIDIA (or, by the same calls, AMD) GPU."""
 
-    @property
-    def has_events(self) -> bool:
-        return True
-
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.device)
 
-    def timeline(self) -> EventTimeline:
-        return EventTimeline(lambda: torch.cuda.Event(enable_timing=True))
+    def timeline(self) -> Timeline:
+        return Timeline(lambda: torch.cuda.Event(enable_timing=True))
 
     def hold_back(self, time_s: float) -> None:
         torch.cuda._sleep(int(time_s * FASTEST_CLOCK_HZ))
@@ -136,15 +124,11 @@ class CudaBackend(Backend):
 class MpsBackend(Backend):
     """The GPU of an Apple chip, through Metal."""
 
-    @property
-    def has_events(self) -> bool:
-        return True
-
     def synchronize(self) -> None:
         torch.mps.synchronize()
 
-    def timeline(self) -> EventTimeline:
-        return EventTimeline(lambda: torch.mps.event.Event(enable_timing=True))
+    def timeline(self) -> Timeline:
+        return Timeline(lambda: torch.mps.event.Event(enable_timing=True))
 
     def peak_memory(self) -> DeviceMemory:
         """What is held now: torch keeps no peak for Metal, and its allocator seldom gives back."""

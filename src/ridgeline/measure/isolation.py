@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from multiprocessing import connection, forkserver, resource_tracker
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ridgeline.errors import RidgelineError
@@ -34,9 +33,6 @@ Work = Callable[[Any, Send], Answer]  # the task, and how to tell of progress
 
 PRELOADED = ["ridgeline.measure.preload"]
 LONGEST_FOLDER = 70  # of temporary files: a server's address is in there, and has 107 bytes at most
-LOADED = "RIDGELINE_LOADED"  # names a file that says that the server has imported everything
-LOOK_S = 0.01  # how often to look for it
-LONGEST_LOAD_S = 60.0  # then the first process waits, which cannot be interrupted
 TIDYING_S = 0.5  # for a process that is to end, in the middle of writing perhaps
 AGAIN_S = 0.01  # until it is asked to end once more
 ENDING_S = 5.0  # for a process that has answered to end its own children
@@ -125,43 +121,26 @@ def start_method() -> str:
 
 def _ensure_server() -> None:
     """Have the server run. Until it has imported everything, Ctrl-C ends it; later it is ours."""
-    multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
     before = _server_id()
-    with tempfile.TemporaryDirectory(prefix="ridgeline-", ignore_cleanup_errors=True) as folder:
-        sign = Path(folder) / "loaded"
-        os.environ[LOADED] = str(sign)
+    with interrupts_later():  # which the server never hears of
+        forkserver.ensure_running()
+    server = _server_id()
+    if server is not None and server != before:
         try:
-            with interrupts_later():  # which the server never hears of
-                forkserver.ensure_running()
-        finally:
-            del os.environ[LOADED]
-        server = _server_id()
-        if PRELOADED and server is not None and server != before:
-            _wait_loaded(server, sign)
+            with _main_module_unseen():  # the server answers when it has imported everything
+                first = context.Process(target=int)
+                first.start()
+            first.join()
+        except KeyboardInterrupt:
+            os.kill(server, signal.SIGKILL)
+            raise
 
 
 def _server_id() -> int | None:
     running: Any = forkserver
     return getattr(running._forkserver, "_forkserver_pid", None)
-
-
-def _wait_loaded(server: int, sign: Path) -> None:
-    end_s = time.monotonic() + LONGEST_LOAD_S
-    try:
-        while not sign.exists() and _is_running(server) and time.monotonic() < end_s:
-            time.sleep(LOOK_S)
-    except KeyboardInterrupt:
-        os.kill(server, signal.SIGKILL)
-        raise
-
-
-def _is_running(process: int) -> bool:
-    """Also False of one that has ended and that nobody has asked yet how."""
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"
 
 
 @contextmanager

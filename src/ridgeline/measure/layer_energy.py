@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -132,16 +133,14 @@ def capture_layer_calls(stepper: Stepper) -> list[CapturedCall]:
     """Every call of every module without children, in one step."""
     calls: list[CapturedCall] = []
 
-    def capture_calls_of(path: str, layer: nn.Module) -> Any:
-        def keep(_layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            calls.append(CapturedCall(path=path, layer=layer, args=args, kwargs=kwargs))
-
-        return layer.register_forward_pre_hook(keep, with_kwargs=True)
+    def keep(path: str, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        calls.append(CapturedCall(path=path, layer=layer, args=args, kwargs=kwargs))
 
     with ExitStack() as stack:
         for path, layer in stepper.module.named_modules():
             if next(layer.children(), None) is None:
-                stack.callback(capture_calls_of(path, layer).remove)
+                hook = layer.register_forward_pre_hook(partial(keep, path), with_kwargs=True)
+                stack.callback(hook.remove)
         stepper.step(NoMarks())
     return calls
 

@@ -141,7 +141,9 @@ class LayerMarks:
         self.nodes.clear()
         self.seen.clear()
 
-    def enter(self, path: str, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def enter(
+        self, path: str, _module: object, inputs: tuple[Any, ...], named: dict[str, Any]
+    ) -> None:
         self._watch()
         self._claim(self.modules.path, (inputs, named))  # produced before this module
         if not self.modules.is_inside:
@@ -152,7 +154,7 @@ class LayerMarks:
         seen.input_shape = seen.input_shape or _first_shape([*inputs, *named.values()])
         self.own((path, self.direction))
 
-    def leave(self, path: str, output: Any) -> None:
+    def leave(self, path: str, _module: object, _inputs: object, output: Any) -> None:
         self._watch()
         self.modules.leave()
         seen = self.seen[path]
@@ -175,13 +177,7 @@ class LayerMarks:
         roots = [tensor.grad_fn for tensor in tensors_in(output)]
         for node in walk_graph(roots, self.nodes.__contains__):
             self.nodes[node] = path
-            node.register_prehook(self._begin(path))
-
-    def _begin(self, path: str) -> Callable[[Any], None]:
-        def begin(_gradients: Any) -> None:
-            self.own((path, "backward"))
-
-        return begin
+            node.register_prehook(lambda _gradients: self.own((path, "backward")))
 
     def times_s(
         self, seconds: Callable[[Any, Any], float], mark_cost_s: float = 0.0
@@ -266,23 +262,12 @@ def _hooks(module: nn.Module, marks: LayerMarks) -> Iterator[None]:
     """Let every module report when it is entered and left; nothing stays behind."""
     with ExitStack() as stack:
         for path, part in module.named_modules():
-            for handle in _hook(part, path or MODEL, marks):
-                stack.callback(handle.remove)
+            enter, leave = partial(marks.enter, path or MODEL), partial(marks.leave, path or MODEL)
+            stack.callback(part.register_forward_pre_hook(enter, with_kwargs=True).remove)
+            # also where it ends early, as in a checkpoint
+            stack.callback(part.register_forward_hook(leave, always_call=True).remove)
         stack.callback(marks.forget)
         yield
-
-
-def _hook(part: nn.Module, path: str, marks: LayerMarks) -> list[Any]:
-    def enter(_module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-        marks.enter(path, inputs, named)
-
-    def leave(_module: nn.Module, _inputs: Any, output: Any) -> None:
-        marks.leave(path, output)
-
-    return [
-        part.register_forward_pre_hook(enter, with_kwargs=True, prepend=False),
-        part.register_forward_hook(leave, always_call=True),  # a checkpoint may end it early
-    ]
 
 
 def _first_shape(values: Sequence[Any]) -> tuple[int, ...] | None:

@@ -170,7 +170,10 @@ def readings_table(readings: Sequence[Reading], passes: Sequence[Pass]) -> pd.Da
     table = pd.DataFrame(
         {
             "time_s": [reading.time_s for reading in readings],
-            "pass": [pass_at(reading.time_s, passes) for reading in readings],
+            "pass": [
+                next((p.name for p in passes if p.start_s <= one.time_s <= p.end_s), BETWEEN)
+                for one in readings
+            ],
             "power_w": [  # by the meter, or in the conditions where the meter was not asked
                 one.conditions.power_w if one.power_w is None else one.power_w for one in readings
             ],
@@ -179,8 +182,3 @@ def readings_table(readings: Sequence[Reading], passes: Sequence[Pass]) -> pd.Da
         }
     ).astype(dict.fromkeys(("time_s", "power_w", "energy_j", *numbers), "float64"))
     return table.assign(throttle_reasons=["; ".join(one.throttle_reasons) for one in seen])
-
-
-def pass_at(time_s: float, passes: Sequence[Pass]) -> str:
-    """The name of the pass at this time."""
-    return next((one.name for one in passes if one.start_s <= time_s <= one.end_s), BETWEEN)

@@ -148,6 +148,7 @@ def make_stepper(
     used = precision.dtype or torch.float32
     notes = use_algorithm(module, settings.algorithm, used, backend.kind)
     batches, is_resident = make_batches(placement)
+    weights = [weight for weight in module.parameters() if weight.requires_grad]
     return Stepper(
         module=module,
         model=module if settings.compile is None else torch.compile(module, mode=settings.compile),
@@ -156,17 +157,14 @@ def make_stepper(
         placement=None if is_resident else placement,
         backend=backend,
         precision=precision,
-        optimizer=_optimizer(module, settings) if workload.mode == "train" else None,
+        optimizer=make_optimizer(settings.optimizer, weights, settings.optimizer_options)
+        if workload.mode == "train"
+        else None,
         scaler=precision.scaler(backend) if workload.mode == "train" else None,
         parts=settings.batches_in_step(workload.mode),
         notes=tuple(notes),
         named=nvtx_range if settings.nvtx and backend.kind == "cuda" else lambda _: nullcontext(),
     )
-
-
-def _optimizer(module: nn.Module, settings: Settings) -> torch.optim.Optimizer:
-    weights = [weight for weight in module.parameters() if weight.requires_grad]
-    return make_optimizer(settings.optimizer, weights, settings.optimizer_options)
 
 
 def loader_options(settings: Settings) -> dict[str, Any]:

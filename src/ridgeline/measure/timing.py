@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import torch
 
-from ridgeline.measure.backends import EventTimeline, Timeline
+from ridgeline.measure.backends import Timeline
 from ridgeline.records import KernelTime, ProcessStats, Usage
 from ridgeline.records import WarmUp as WarmUp
 
@@ -84,7 +84,7 @@ class StepRecorder:
 
     def prepare(self, marks: int) -> None:
         """Get ready for so many marks."""
-        if isinstance(self._timeline, EventTimeline):
+        if self._timeline is not None:
             self._timeline.prepare(marks + 1)
 
     def start(self) -> None:

@@ -252,11 +252,6 @@ def _is_split(work: LayerWork) -> bool:
     return any(map(SPLIT_PRECISION.search, work.kernels)) or (is_lower and is_near)
 
 
-def _is_causal(work: LayerWork) -> bool:
-    band = CAUSAL_BACKWARD if work.phase == "backward" else CAUSAL
-    return "attention" in work.families and _within(work, band)
-
-
 def _is_recomputed(work: LayerWork) -> bool:
     if work.phase != "backward":
         return False
@@ -287,7 +282,10 @@ def _moved_by(*families: str) -> Rule:
 FEWER_PRODUCTS: dict[str, Rule] = {
     "Winograd": lambda work: "winograd" in work.families,
     "FFT": lambda work: "fft" in work.families,
-    "causal skipping": _is_causal,
+    "causal skipping": lambda work: (
+        "attention" in work.families
+        and _within(work, CAUSAL_BACKWARD if work.phase == "backward" else CAUSAL)
+    ),
     "borders skipped": lambda work: "direct" in work.families and _within(work, (BORDER, 1.0)),
 }
 FEWER_OTHERS: dict[str, Rule] = {"no counter": lambda work: work.kind in COMPARING}

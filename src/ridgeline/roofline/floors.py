@@ -290,7 +290,7 @@ def add_energies(
     busy_s = time_s.mask(is_step, np.minimum(time_s, kernel_s)) if kernel_s else time_s
     flops_j = _price_flops(work, model)
     least = work["least_bytes"].fillna(work["dram_bytes"])
-    dram_j = least * _price_of_byte(model, "dram")
+    dram_j = least * (model.j_per_byte["dram"].value if "dram" in model.j_per_byte else 0.0)
     cached_j = sum(
         (work[f"{level}_bytes"] - work["dram_bytes"]).clip(lower=0.0).fillna(0.0)
         * model.j_per_byte[level].value
@@ -358,10 +358,6 @@ def price_of_flop(model: EnergyModel, precision: str) -> float | None:
     """Joules of a FLOP; of fp16, those of bf16 where that alone was measured, and vice versa."""
     names = (precision, SAME_UNITS.get(precision, precision), ANY)
     return next((model.j_per_flop[name].value for name in names if name in model.j_per_flop), None)
-
-
-def _price_of_byte(model: EnergyModel, level: str) -> float:
-    return model.j_per_byte[level].value if level in model.j_per_byte else 0.0
 
 
 def find_energies(

@@ -42,6 +42,7 @@ COLUMNS = (
     "model_products", "executed_products", "products_ratio", "model_other", "executed_other",
     "model_bytes", "dram_bytes", "bytes_ratio", "bytes_cause", "bytes_where",
 )  # fmt: skip
+SUMS = ("launches", "time_s", "model_flops", "model_products", "model_other", "model_bytes")
 HALF, SINGLE = "flops_fp16_vector", "flops_fp32_vector"
 GRADIENTS = "(gradients)"  # the layer of kernels that add them up
 UNSCALING = "_amp_foreach_non_finite_check_and_unscale"  # in operators' and kernels' names
@@ -189,35 +190,29 @@ def _group_cells(cells: Cells, by: Callable[[LayerWork], str]) -> dict[str, list
 
 def _make_row(scope: str, name: str, cells: list[LayerWork]) -> dict[str, Any]:
     """Several cells as one."""
-    model = sum(cell.model_flops for cell in cells)
-    model_products = sum(cell.model_products for cell in cells)
-    model_bytes = sum(cell.model_bytes for cell in cells)
-    flops = sum_known(cell.flops for cell in cells)
-    products = sum_known(cell.products for cell in cells)
-    moved = sum_known(cell.dram_bytes for cell in cells)
+    sums = {column: sum(getattr(cell, column) for cell in cells) for column in SUMS}
+    flops, products, other, moved = (
+        sum_known(getattr(cell, column) for cell in cells)
+        for column in ("flops", "products", "other", "dram_bytes")
+    )
     more_flops = [(c.layer, c.cause, (c.flops or 0.0) - c.model_flops) for c in cells]
     more_bytes = [(c.layer, c.bytes_cause, c.more_bytes) for c in cells]
-    cause, where = _find_main_cause(more_flops, flops, model, AGREES)
-    bytes_cause, bytes_where = _find_main_cause(more_bytes, moved, model_bytes, BYTES_AGREE)
+    cause, where = _find_main_cause(more_flops, flops, sums["model_flops"], AGREES)
+    bytes_cause, bytes_where = _find_main_cause(more_bytes, moved, sums["model_bytes"], BYTES_AGREE)
     return {
+        **sums,
         "grain": scope,
         "name": name,
         "kind": max(cells, key=lambda cell: cell.model_flops + cell.model_bytes).kind,
-        "launches": sum(cell.launches for cell in cells),
-        "time_s": sum(cell.time_s for cell in cells),
-        "model_flops": model,
         "executed_flops": flops,
-        "flops_ratio": ratio(flops, model),
+        "flops_ratio": ratio(flops, sums["model_flops"]),
         "cause": cause,
         "where": "" if scope == "layer" else where,
-        "model_products": model_products,
         "executed_products": products,
-        "products_ratio": ratio(products, model_products),
-        "model_other": model - model_products,
-        "executed_other": sum_known(cell.other for cell in cells),
-        "model_bytes": model_bytes,
+        "products_ratio": ratio(products, sums["model_products"]),
+        "executed_other": other,
         "dram_bytes": moved,
-        "bytes_ratio": ratio(moved, model_bytes),
+        "bytes_ratio": ratio(moved, sums["model_bytes"]),
         "bytes_cause": bytes_cause,
         "bytes_where": "" if scope == "layer" else bytes_where,
     }

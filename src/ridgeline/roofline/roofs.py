@@ -64,7 +64,8 @@ class Roofs:
         unless all are of wider operands: then it may be too low.
         """
         roofs = self.flats
-        same = [roofs.get(f"{precision} {path}") for path in _paths(precision, path)]
+        paths = PATHS if precision in FMA_UNITS else (path,)
+        same = [roofs.get(f"{precision} {path}") for path in paths]
         known = [rate for rate in same if rate]
         if known:
             return max(known)
@@ -87,10 +88,6 @@ class Roofs:
 def _bits(name: str) -> int:
     """Of `fp16 matrix`, or of fp16; the fewest, if nobody knows it."""
     return BITS.get(name.partition(" ")[0], 1)
-
-
-def _paths(precision: str, path: str) -> tuple[str, ...]:
-    return ("matrix", "vector") if precision in FMA_UNITS else (path,)
 
 
 def measured_roofs(passport: Passport, device: str, threads: int | None = None) -> Roofs:

@@ -141,9 +141,9 @@ def _find_outliers(line: dict[Any, float]) -> dict[int, str]:
         neighbours = {mid: (low, high) for low, mid, high in zip(sizes, sizes[1:], sizes[2:],
                                                              strict=False)}  # fmt: skip
         expected = {
-            mid: _interpolate(low, line[low], high, line[high], mid)
+            mid: line[low] * (line[high] / line[low]) ** (log(mid / low) / log(high / low))
             for mid, (low, high) in neighbours.items()
-        }
+        }  # on the line through both points of a log-log plot
         worst = max(expected, key=lambda size: abs(log(line[size] / expected[size])))
         if abs(log(line[worst] / expected[worst])) <= log(ENERGY_FACTOR):
             break
@@ -153,12 +153,6 @@ def _find_outliers(line: dict[Any, float]) -> dict[int, str]:
             f" {expected[worst]:.3g}; likely cause: a wrong power reading: measure it again"
         )
     return flags
-
-
-def _interpolate(x0: float, y0: float, x1: float, y1: float, x: float) -> float:
-    """On the line through two points of a log-log plot."""
-    share = log(x / x0) / log(x1 / x0)
-    return float(y0 * (y1 / y0) ** share)
 
 
 def describe_clock(run_clock_hz: float | None, roof_clock_hz: float | None) -> str:

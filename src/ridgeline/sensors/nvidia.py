@@ -36,18 +36,6 @@ IS_MIG = "this is a slice of a divided device (MIG), and the board's power is th
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mig:
-    """One slice of a divided device."""
-
-    profile: str  # "1g.10gb"
-    uuid: str  # "MIG-…"
-    index: int | None = None  # as CUDA numbers it; None: not visible
-    compute_units: int | None = None
-    memory_bytes: int | None = None
-    l2_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """One accelerator. None where its driver does not say."""
 
@@ -64,7 +52,6 @@ class Gpu:
     default_power_limit_w: float | None = None
     throttle_reasons: tuple[str, ...] = ()
     has_ecc: bool | None = None
-    mig_instances: tuple[Mig, ...] = ()
     l2_bytes: Index | None = None
     memory_bytes: Index | None = None
     max_pcie_generation: int | None = None
@@ -91,7 +78,7 @@ def _handles(nvml: Any) -> list[tuple[int, Any]]:
 def _read_gpu(nvml: Any, handle: Any, *, system_index: int, driver: str | None) -> Gpu:
     ask = _make_query(nvml, handle)
     capability, memory = ask("CudaComputeCapability"), ask("MemoryInfo")
-    ecc, mig = ask("EccMode"), ask("MigMode")  # now, and after the next start
+    ecc = ask("EccMode")  # now, and after the next start
     return Gpu(
         kind="cuda",
         name=ask("Name") or "NVIDIA GPU",
@@ -105,23 +92,10 @@ def _read_gpu(nvml: Any, handle: Any, *, system_index: int, driver: str | None) 
         default_power_limit_w=ask("PowerManagementDefaultLimit", scale=1e-3),
         throttle_reasons=throttle_reasons(ask("CurrentClocksThrottleReasons")),
         has_ecc=None if ecc is None else bool(ecc[0]),
-        mig_instances=_read_slices(nvml, ask) if mig and mig[0] else (),
         memory_bytes=None if memory is None else int(memory.total),
         max_pcie_generation=ask("MaxPcieLinkGeneration"),
         max_pcie_width=ask("MaxPcieLinkWidth"),
         driver=driver,
-    )
-
-
-def _read_slices(nvml: Any, ask: Callable[..., Any]) -> tuple[Mig, ...]:
-    handles = [ask("MigDeviceHandleByIndex", i) for i in range(ask("MaxMigDeviceCount") or 0)]
-    return tuple(
-        Mig(
-            profile=(_query(nvml, nvml.nvmlDeviceGetName, handle) or "").rpartition(" ")[2],
-            uuid=_query(nvml, nvml.nvmlDeviceGetUUID, handle) or "",
-        )
-        for handle in handles
-        if handle is not None
     )
 
 
@@ -222,16 +196,12 @@ def nvidia_meters(uuid: str | None, load: Callable[[], Any] = load_nvml) -> Mete
     except nvml.NVMLError as error:
         return Meters(reasons=(f"NVML does not answer for {uuid}: {error}",))
     read = partial(_conditions, nvml, handle)
-    if uuid.startswith("MIG-") or _is_divided(nvml, handle):
+    mode = _query(nvml, nvml.nvmlDeviceGetMigMode, handle)  # None: it cannot be divided
+    is_slice = uuid.startswith("MIG-") or _query(nvml, nvml.nvmlDeviceIsMigDeviceHandle, handle)
+    if is_slice or (mode and mode[0]):  # CUDA runs on a slice of it
         return Meters(reasons=(IS_MIG,), conditions=read)
     available, reasons = _find_meters(nvml, handle, scope)
     return Meters(available=available, reasons=reasons, conditions=read)
-
-
-def _is_divided(nvml: Any, handle: Any) -> bool:
-    """A slice, or a device that is cut into slices: CUDA then runs on one of them."""
-    mode = _query(nvml, nvml.nvmlDeviceGetMigMode, handle)  # None: it cannot be divided
-    return bool(_query(nvml, nvml.nvmlDeviceIsMigDeviceHandle, handle)) or bool(mode and mode[0])
 
 
 def _find_meters(nvml: Any, handle: Any, scope: str) -> tuple[tuple[Meter, ...], tuple[str, ...]]:
@@ -246,14 +216,15 @@ def _find_meters(nvml: Any, handle: Any, scope: str) -> tuple[tuple[Meter, ...],
             raise nvml.NVMLError(answer.nvmlReturn)
         return 1e-3 * float(answer.value.uiVal)
 
-    def usage_w() -> float:
-        return 1e-3 * float(nvml.nvmlDeviceGetPowerUsage(handle))
-
     found: dict[str, Meter] = {}
     for name, kind, read in (
         ("NVML energy counter", COUNTER, total_j),
         ("NVML instant power", POWER, instant_w),
-        ("NVML power, averaged over up to 1 s", POWER, usage_w),
+        (
+            "NVML power, averaged over up to 1 s",
+            POWER,
+            lambda: 1e-3 * float(nvml.nvmlDeviceGetPowerUsage(handle)),
+        ),
     ):
         with suppress(nvml.NVMLError, AttributeError):  # bindings older than the field
             if read() > 0:  # some drivers answer the instant field with nothing

@@ -131,13 +131,8 @@ def find_power_mode(key: str, uuid: str = "") -> PowerMode:
     return PowerLimit(uuid) if key == POWER_LIMIT else JetsonMode()
 
 
-def guard_power_mode(value: str, key: str, uuid: str = "") -> None:
-    """Wait for the end of standard input, then set the mode."""
+if __name__ == "__main__":  # waits for the end of standard input, then sets the mode
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.read()
-    find_power_mode(key, uuid).write(float(value))
-
-
-if __name__ == "__main__":
-    guard_power_mode(*sys.argv[1:])
+    find_power_mode(*sys.argv[2:]).write(float(sys.argv[1]))

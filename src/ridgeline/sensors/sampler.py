@@ -40,17 +40,8 @@ class Meters:
     reasons: tuple[str, ...] = ()
     conditions: Callable[[], Conditions] = field(default=Conditions, repr=False)
 
-    @property
-    def counter(self) -> Meter | None:
-        """The first that counts joules."""
-        return self._first(COUNTER)
-
-    @property
-    def power(self) -> Meter | None:
-        """The first that tells watts."""
-        return self._first(POWER)
-
-    def _first(self, kind: str) -> Meter | None:
+    def first(self, kind: str) -> Meter | None:
+        """The first that counts joules, or that tells watts."""
         return next((meter for meter in self.available if meter.kind == kind), None)
 
 
@@ -80,7 +71,8 @@ class Sampler:
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         self.interval_s = interval_s
-        self._counter, self._power, self._read = meters.counter, meters.power, meters.conditions
+        self._counter, self._power = meters.first(COUNTER), meters.first(POWER)
+        self._read = meters.conditions
         self._conditions_s, self._clock = conditions_s, clock
         self._seen: list[Reading] = []
         self._conditions_read_s = -inf
