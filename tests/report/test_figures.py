@@ -142,8 +142,7 @@ def test_the_files_of_a_study(tmp_path: Path) -> None:
 
     assert [figure.path.name for figure in found] == [
         "roofline_gpu.png", "roofline_gpu_layers.png", "roofline_gpu_kernels.png",
-        "roofline_gpu_hierarchical.png", "throughput_gpu.png", "roofline_cpu.png",
-        "throughput_cpu.png", "runtime.png",
+        "throughput_gpu.png", "roofline_cpu.png", "throughput_cpu.png", "runtime.png",
     ]  # fmt: skip
     elsewhere = {
         "sweep",
@@ -338,9 +337,8 @@ def overlap(one: Any, other: Any) -> bool:
     return bool(boxes[0].overlaps(boxes[1]))
 
 
-@pytest.mark.parametrize("draw", [steps.draw_steps, steps.draw_levels])
-def test_labels_do_not_overlap_even_in_a_crowd(draw: Any) -> None:
-    drawing = drawn(draw, only_view(crowded()))
+def test_labels_do_not_overlap_even_in_a_crowd() -> None:
+    drawing = drawn(steps.draw_steps, only_view(crowded()))
 
     axes = drawing.canvas.axes[0]
     labels = [text for text in texts(drawing) if text.zorder == 6]  # not the subtitle
@@ -373,7 +371,7 @@ def test_error_bars_by_hand() -> None:
         run("a", time_s=0.01), run("b", time_s=0.02), run("c", time_s=0.04),
         run("d", time_s=0.01, batch_size=16, images_processed=160),
     ], []))  # fmt: skip
-    table = times.rates_by_batch(view.runs)
+    table = times.list_rates(view)
 
     assert table[["batch_size", "rate"]].to_numpy().tolist() == [[8, 400.0], [16, 1600.0]]
     assert table["low"].tolist() == pytest.approx([8 / 0.05, 16 / 0.0125])
@@ -383,13 +381,6 @@ def test_error_bars_by_hand() -> None:
     bars: Any = drawing.canvas.axes[0].containers[0]
     ends = bars.lines[2][0].get_segments()[0]
     assert ends[:, 1].tolist() == pytest.approx([8 / 0.05, 8 / 0.008])
-
-
-def test_intensity_by_level() -> None:
-    static = point("a", l2_bytes=200e9, least_bytes=50e9)
-    assert steps.level_intensities(static) == {"dram": 20.0, "l2": 5.0}
-    counter = point("a", provenance="counter", l2_bytes=200e9, l1_bytes=400e9)
-    assert steps.level_intensities(counter) == {"dram": 10.0, "l2": 5.0, "l1": 2.5}
 
 
 INFER: Any = {"mode": "infer"}
@@ -418,7 +409,7 @@ def test_titles_and_captions(draw: Any, shown: Study, text: str) -> None:
 def test_the_docs_have_every_figure() -> None:
     page = (Path(__file__).parents[2] / "docs" / "figures.md").read_text(encoding="utf-8")
     names = ["roofline_ENV", "roofline_ENV_layers", "roofline_ENV_kernels",
-             "roofline_ENV_hierarchical", "throughput_ENV", "runtime"]  # fmt: skip
+             "throughput_ENV", "runtime"]  # fmt: skip
     assert [name for name in names if f"`{name}`" not in page] == []
 
 

@@ -135,6 +135,7 @@ class Case:
     run: Mapping[str, Any]  # a row of study.runs
     run_ids: tuple[str, ...]
     step_times_s: tuple[float, ...]  # of each of its runs
+    ends_s: tuple[float, float]  # of the 95 % intervals of all of them
     step: Mapping[str, Any]  # a row of study.points; empty: it has no place
     env: str
     model: str
@@ -214,6 +215,10 @@ def _make_case(
         run=middle,
         run_ids=tuple(str(row["run_id"]) for row in rows),
         step_times_s=tuple(float(row["step_median_s"]) for row in rows),
+        ends_s=(
+            min(_read_end("low", row) for row in rows),
+            max(_read_end("high", row) for row in rows),
+        ),
         step=step,
         env=str(settings["env"]),
         model=str(settings["model"]),
@@ -228,6 +233,11 @@ def _make_case(
         bound=plain(step.get("bound")),
         work=step.get("provenance"),
     )
+
+
+def _read_end(end: str, row: Mapping[str, Any]) -> float:
+    """Of the interval of a step; a run without one, as an imported one, is its time alone."""
+    return number(row.get(f"step_interval_{end}_s")) or float(row["step_median_s"])
 
 
 def _read_steps(points: pd.DataFrame) -> dict[str, dict[str, Any]]:

@@ -3,7 +3,7 @@
 Here are the kinds of figures and their files; the drawing is in
 
 views.py      a machine with its runs and points; runs of the same settings as one; captions
-steps.py      steps, layers, kernels and memory levels under the roofs
+steps.py      steps, layers and kernels under the roofs
 times.py      throughput against batch, bars of step times, sweeps, convolutions
 energy.py     work per joule, power, joules against time of a sample
 rooflines.py  the drawer of roofs
@@ -44,7 +44,6 @@ FOR_EACH: dict[str, tuple[str, Callable[[MachineView], Drawing | None]]] = {
     "classic": ("roofline_{}", steps.draw_steps),
     "layers": ("roofline_{}_layers", steps.draw_layers),
     "kernels": ("roofline_{}_kernels", steps.draw_kernels),
-    "hierarchical": ("roofline_{}_hierarchical", steps.draw_levels),
     "throughput": ("throughput_{}", times.draw_throughput),
     "energy": ("energy_{}", energy.draw_arch),
     "power": ("power_{}", energy.draw_power),

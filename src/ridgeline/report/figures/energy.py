@@ -162,7 +162,7 @@ def _draw_lines(
     """Curves, marks and the legend; texts keep clear of them."""
     for curve in curves:
         axes.plot(curve.xs, curve.ys, **curve.looks)
-    labels = draw_marks(axes, marks, (), groups)
+    labels = draw_marks(axes, marks, groups)
     for curve in curves:
         labels.avoid(curve.xs, curve.ys)
     return labels

@@ -18,7 +18,6 @@ from ridgeline.report.figures.style import (
     INK,
     MARK_PT,
     OTHER_MARK,
-    PALE,
     SMALL_PT,
     Entry,
     Groups,
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Point = tuple[float, float]
-Link = tuple[Point, float]  # of the marks of one step: from and to, and its height
 Spots = Callable[[float, float], Iterable[Point]]  # middles of a text of this width and height
 # Pixels that are taken or tried, as squares: x and y of the middle, and half a side.
 Squares = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -87,8 +85,8 @@ def make_mark(point: Any, *, colour: str, marker: Any, **more: Any) -> Mark:
     return Mark(colour=colour, marker=marker, **{**known, **more})
 
 
-def draw_marks(axes: Axes, marks: Sequence[Mark], links: Sequence[Link], groups: Groups) -> Labels:
-    """Draw marks with their ranges and rings, links and the legend: all but texts."""
+def draw_marks(axes: Axes, marks: Sequence[Mark], groups: Groups) -> Labels:
+    """Draw marks with their ranges and rings, and the legend: all but texts."""
     looks: dict[str, Any] = {"zorder": 3, "alpha": 0.8 if len(marks) < MANY else 0.35,
                              "linewidth": 1.0, "markersize": 4}  # fmt: skip
     for number, mark in enumerate(marks):
@@ -103,16 +101,12 @@ def draw_marks(axes: Axes, marks: Sequence[Mark], links: Sequence[Link], groups:
             axes.plot([mark.x], [mark.y], marker="o", zorder=3.8, markersize=mark.outer_pt,
                       markeredgecolor=INK, markeredgewidth=0.9, gid=f"flag-{number}",
                       linestyle="none", markerfacecolor="none")  # fmt: skip
-    for xs, y in links:
-        axes.plot(xs, (y, y), color=PALE, linewidth=1.0, zorder=1.8)
     draw_legend(axes, groups)
     labels = Labels(axes)
     for mark in marks:
         labels.avoid([mark.x], [mark.y], size_pt=mark.outer_pt)
         if mark.x_range:
             labels.avoid(mark.x_range, (mark.y, mark.y))
-    for xs, y in links:
-        labels.avoid(xs, (y, y))
     return labels
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.figures.labels import Labels, Link, Mark, draw_marks, label_marks
+from ridgeline.report.figures.labels import Labels, Mark, draw_marks, label_marks
 from ridgeline.report.figures.style import (
     GREY,
     HEIGHT_IN,
@@ -45,7 +45,6 @@ class RoofSet:
     names: Sequence[str]  # compute roofs
     levels: Sequence[str] = ("dram",)
     datasheet: Roofs | None = None
-    colour: str = INK
 
     @property
     def flats(self) -> dict[str, float]:
@@ -73,67 +72,62 @@ class Line:
     ys: Limits
     text: str
 
-    @property
-    def is_flat(self) -> bool:
-        return self.ys[0] == self.ys[1]
-
 
 def draw_roofline(
     heading: str,
     subtitle: str,
-    sets: Sequence[RoofSet],
+    one: RoofSet,
     marks: Sequence[Mark],
     groups: Groups = (),
     *,
-    links: Sequence[Link] = (),
     height_in: float = HEIGHT_IN,
     **most: int,
 ) -> Axes:
-    """Roofs, marks, links, the groups of a legend, and labels where there is a free spot."""
-    x, y = _find_limits(sets, marks)
+    """Roofs, marks, the groups of a legend, and labels where there is a free spot."""
+    x, y = _find_limits(one, marks)
     axes = new_axes(heading, subtitle, height_in=height_in)
     scale_intensity(axes, x=x, y=y, title="performance (FLOP/s)")
-    outlines = [outline(one, x) for one in sets]
-    sheets = [
-        line
-        for one in sets if one.datasheet is not None
-        for line in outline(RoofSet(roofs=one.datasheet, names=[] if is_single_peak(one.roofs)
-                                    else one.names), x)
-    ]  # fmt: skip
-    for one, lines in zip(sets, outlines, strict=True):
-        _draw_lines(axes, lines, "roof", color=one.colour, zorder=2, linewidth=1.3,
-                    linestyle=DASHES if one.roofs.source == "datasheet" else "-")  # fmt: skip
-        for ridge in one.ridges:
-            axes.plot(*ridge, marker="o", markersize=RIDGE_PT, color=one.colour, zorder=3)
-    _draw_lines(axes, sheets, "datasheet", color=GREY, zorder=1.5, linewidth=0.9, linestyle=DASHES)
-    labels = draw_marks(axes, marks, links, groups)
-    for line in [line for lines in (*outlines, sheets) for line in lines]:
+    lines, published = outline(one, x), []
+    if one.datasheet is not None:
+        names = [] if is_single_peak(one.roofs) else one.names
+        published = outline(RoofSet(roofs=one.datasheet, names=names), x)
+    _draw_lines(axes, lines, "roof", color=INK, zorder=2, linewidth=1.3,
+                linestyle=DASHES if one.roofs.source == "datasheet" else "-")  # fmt: skip
+    for ridge in one.ridges:
+        axes.plot(*ridge, marker="o", markersize=RIDGE_PT, color=INK, zorder=3)
+    _draw_lines(axes, published, "datasheet", color=GREY, zorder=1.5, linewidth=0.9,
+                linestyle=DASHES)  # fmt: skip
+    labels = draw_marks(axes, marks, groups)
+    for line in (*lines, *published):
         labels.avoid(line.xs, line.ys)
-    for ridge in [ridge for one in sets for ridge in one.ridges]:
+    for ridge in one.ridges:
         labels.avoid(ridge[:1], ridge[1:], size_pt=RIDGE_PT)
-    for one, lines in zip(sets, outlines, strict=True):
-        _label_roofs(labels, one, lines)
+    for line in lines:
+        _label_line(labels, line)
+    for ridge in one.ridges:
+        spots = labels.around(RIDGE_PT / 2, directions=AT_RIDGE)
+        labels.write(f"ridge {format_ratio(ridge[0])}", ridge, spots, color=GREY)
     label_marks(labels, marks, **most)
     return axes
 
 
 def _draw_lines(axes: Axes, lines: Sequence[Line], kind: str, **looks: Any) -> None:
     for number, line in enumerate(lines):
-        axes.plot(line.xs, line.ys, gid=f"{kind}-{looks['color'].strip('#')}-{number}", **looks)
+        axes.plot(line.xs, line.ys, gid=f"{kind}-{number}", **looks)
 
 
 def draw_machine(roofs: Roofs, datasheet: Roofs | None, *, title: str) -> Axes:
     """All roofs of floating-point work and all memory levels of a machine, without marks."""
     one = RoofSet(roofs=roofs, names=list(roofs.compute), levels=LEVELS, datasheet=datasheet)
     subtitle = "" if datasheet is None else "datasheet dashed and in brackets"
-    return draw_roofline(title, subtitle, [one], [], height_in=5.2)
+    return draw_roofline(title, subtitle, one, [], height_in=5.2)
 
 
-def _find_limits(sets: Sequence[RoofSet], marks: Sequence[Mark]) -> tuple[Limits, Limits]:
+def _find_limits(one: RoofSet, marks: Sequence[Mark]) -> tuple[Limits, Limits]:
     """Limits of x and y that show every ridge, roof and mark, and leave space for texts."""
-    ridges = [x for one in sets for x, _ in one.ridges]
+    ridges = [x for x, _ in one.ridges]
     xs = [*ridges, *(x for mark in marks for x in (mark.x, *(mark.x_range or ())))]
-    ys = [*(rate for one in sets for rate in one.flats.values()), *(mark.y for mark in marks)]
+    ys = [*one.flats.values(), *(mark.y for mark in marks)]
     xs, ys = [x for x in xs if x > 0], [y for y in ys if y > 0]
     top = max(ys) * 2.2
     right = max(max(ridges, default=1.0) * 12, max(xs) * 2.5)
@@ -199,23 +193,14 @@ def both_rates(rate: float, published: float | None, unit: str) -> str:
     return f"{measured} ({other} {other_prefixed})"
 
 
-def _label_roofs(labels: Labels, one: RoofSet, lines: Sequence[Line]) -> None:
-    """Write on each line what it is, and at each ridge where it is."""
-    for line in lines:
-        _label_line(labels, line, one.colour)
-    for ridge in one.ridges:
-        spots = labels.around(RIDGE_PT / 2, directions=AT_RIDGE)
-        labels.write(f"ridge {format_ratio(ridge[0])}", ridge, spots, color=GREY)
-
-
-def _label_line(labels: Labels, line: Line, colour: str) -> None:
+def _label_line(labels: Labels, line: Line) -> None:
     """At the right end of a roof, or at the lower end of the slope that is inside the axes."""
     (low, high), (bottom, top) = labels.axes.get_xlim(), labels.axes.get_ylim()
-    if line.is_flat:
+    if line.ys[0] == line.ys[1]:
         at, end = (high, line.ys[0]), (low, line.ys[0])
     else:
         rate = line.ys[0] / line.xs[0]
         first, last = max(low, bottom / rate), min(high, line.xs[1], top / rate)
         at, end = (first, rate * first), (last, rate * last)
     spots, angle = labels.along(at, end)
-    labels.write(line.text, at, spots, color=colour, angle=angle, is_needed=True)
+    labels.write(line.text, at, spots, angle=angle, is_needed=True)

@@ -1,16 +1,10 @@
-"""Steps and their parts under roofs: what is chosen for each kind of figure, and its marks.
-
-Bytes: counters know those of every level. A static point knows them at the last cache, which all
-operators pass, and those that DRAM must deliver although the cache helps.
-"""
+"""Steps and their parts under roofs: what is chosen for each kind of figure, and its marks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.captures.quantities import BULK_COPIES
 from ridgeline.report.figures.labels import Mark, legend_of_marks, make_mark
 from ridgeline.report.figures.rooflines import RoofSet, draw_roofline, roof_names
 from ridgeline.report.figures.style import (
@@ -19,7 +13,6 @@ from ridgeline.report.figures.style import (
     Groups,
     colours,
     legend_lines,
-    legend_marks,
     legend_precisions,
     precision_mark,
     sample,
@@ -37,7 +30,6 @@ from ridgeline.report.figures.views import (
 )
 from ridgeline.report.text import counted, listed
 from ridgeline.roofline.points import CAPTURE
-from ridgeline.roofline.roofs import LEVELS
 from ridgeline.units import format_time
 
 if TYPE_CHECKING:
@@ -47,8 +39,6 @@ SUM_OF_KERNELS = "The time of a capture is the sum of its kernels' times."
 MOST_NAMED = 8  # layers or kernels
 MOST_DRAWN = 1_000  # layers or kernels in one picture
 SMALLEST_PT, LARGEST_PT = 3.0, 11.0
-LEVEL_MARKS = {"dram": "o", "l3": "s", "l2": "D", "l1": "^"}
-MOST_STEPS = 6  # with their levels
 
 
 def draw_view(
@@ -60,15 +50,14 @@ def draw_view(
     text: str,
     *notes: str,
     entries: Sequence[Entry] = (),
-    levels: Sequence[str] = ("dram",),
     **more: Any,
 ) -> Drawing:
     """Marks of these points under the roofs of one machine; `entries` go before those of marks."""
     names = roof_names(points, view.roofs)
-    roofs = RoofSet(roofs=view.roofs, names=names, levels=levels, datasheet=view.datasheet)
-    ceilings = [*names, *levels]
+    roofs = RoofSet(roofs=view.roofs, names=names, datasheet=view.datasheet)
+    ceilings = [*names, "dram"]
     legend = [*groups, ("mark", [*entries, *legend_of_marks(marks)])]
-    axes = draw_roofline(heading, view.roofs_label(ceilings), [roofs], marks, legend, **more)
+    axes = draw_roofline(heading, view.roofs_label(ceilings), roofs, marks, legend, **more)
     caption = describe_points(text, view, points, *notes)
     return Drawing(axes=axes, title=view.title(heading, ceilings), caption=caption)
 
@@ -147,61 +136,3 @@ def _find_slowest(view: MachineView, parts: pd.DataFrame) -> Any | None:
         if len(steps):
             return steps.iloc[-1]
     return None
-
-
-# ---------------------------------------------------------------- memory levels
-
-
-def draw_levels(view: MachineView) -> Drawing | None:
-    """Steps and captures at the intensity of every level whose bytes are known."""
-    points = select_steps(view, CAPTURE)
-    known = {index: level_intensities(point) for index, point in points.iterrows()}
-    points = points[[len(known[index]) > 1 for index in points.index]]
-    if points.empty or not view.roofs.is_known:
-        return None
-    slowest = points.groupby("configuration")["time_s"].max().nlargest(MOST_STEPS)
-    points = points[points["configuration"].isin(slowest.index)]
-    points = points.assign(is_first=~points.duplicated("configuration"))
-    points = points.sort_values("time_s", ascending=False, kind="stable")
-    colour, has_several = view.colours_of(points["model"]), points["precision"].nunique() > 1
-    marks, links = [], []
-    for index, point in points.iterrows():
-        name = short_name(point, with_precision=has_several) if point["is_first"] else ""
-        marks += _mark_levels(point, known[index], colour[point["model"]], name)
-        ends = (min(known[index].values()), max(known[index].values()))
-        links.append((ends, float(point["attained_flops_per_s"])))
-    levels = [level for level in LEVELS if any(level in known[index] for index in points.index)]
-    groups = [
-        (name_colours(points), legend_lines(colour)),
-        ("memory level", legend_marks({level.upper(): LEVEL_MARKS[level] for level in levels})),
-    ]
-    notes = [note for run_id in points["run_id"] for note in view.notes.get(run_id, ())]
-    shown = [level for level in LEVELS if level in levels or level in view.roofs.bandwidth]
-    return draw_view(view, f"{view.device}: bytes at each memory level", points, marks, groups,
-                     f"{count_steps(points)} with their memory levels",
-                     f"{BULK_COPIES}." if BULK_COPIES in notes else "", levels=shown,
-                     links=links)  # fmt: skip
-
-
-def level_intensities(point: Any) -> dict[str, float]:
-    """FLOPs per byte by level; DRAM's of a static point without what the last cache can hold."""
-    intensities: dict[str, float] = {}
-    for level in LEVELS:
-        moved = point.get(f"{level}_bytes")
-        if level == "dram" and point["provenance"] == "static":
-            least = point.get("least_bytes")
-            moved = least if least is not None and least == least else moved
-        if moved is not None and moved > 0 and point["flops"] > 0:
-            intensities[level] = float(point["flops"]) / float(moved)
-    return intensities
-
-
-def _mark_levels(point: Any, intensities: dict[str, float], colour: str, name: str) -> list[Mark]:
-    """A mark for each level; the one nearest to the cores has the name and the flag."""
-    mark = make_mark(point, colour=colour, marker="o", x_range=None, is_capture=False)
-    nearest = max(intensities, key=lambda level: intensities[level])
-    return [
-        replace(mark, x=intensity, marker=LEVEL_MARKS[level],
-                flag=mark.flag if level == nearest else "", text=name if level == nearest else "")
-        for level, intensity in intensities.items()
-    ]  # fmt: skip

@@ -66,9 +66,9 @@ Look = tuple[str, str]
 
 def draw_throughput(view: MachineView) -> Drawing | None:
     """A line for each model, precision and setting; a mark for each batch."""
-    rates = rates_by_batch(view.runs) if len(view.runs) else view.runs
-    if rates.empty:
+    if view.steps.empty or not view.steps["rate"].gt(0).any():
         return None
+    rates = list_rates(view)
     heading = f"{view.device}: throughput against batch size"
     axes = new_axes(heading, "error bars: 95 % interval of the median step, over all repeats")
     colour = view.colours_of(rates["model"])
@@ -76,9 +76,8 @@ def draw_throughput(view: MachineView) -> Drawing | None:
     line = {variant: LINES[number % len(LINES)] for number, variant in enumerate(variants)}
     for _, same in rates.groupby(["model", "precision", "variant"], sort=False):
         steps, first = same.sort_values("batch_size"), same.iloc[0]
-        errors = [steps["rate"] - steps["low"], steps["high"] - steps["rate"]]
         axes.errorbar(
-            steps["batch_size"], steps["rate"], yerr=[error.clip(lower=0) for error in errors],
+            steps["batch_size"], steps["rate"], yerr=_find_errors(steps, "rate"),
             color=colour[first["model"]], marker=precision_mark(first["precision"]),
             linestyle=line[first["variant"]],
             linewidth=1.3, markersize=MARK_PT, markerfacecolor="white", markeredgewidth=1.2,
@@ -100,24 +99,17 @@ def draw_throughput(view: MachineView) -> Drawing | None:
     return Drawing(axes=axes, title=f"{heading} (error bars: 95 % interval)", caption=caption)
 
 
-def rates_by_batch(runs: pd.DataFrame) -> pd.DataFrame:
-    """A row per configuration: samples per second with the ends of its error bar.
+def list_rates(view: MachineView) -> pd.DataFrame:
+    """Configurations with `low` and `high`, the ends of the error bars of their throughput."""
+    steps = view.steps[view.steps["rate"].gt(0)]
+    samples = steps["rate"] * steps["time_s"]
+    return steps.assign(low=samples / steps["high_s"], high=samples / steps["low_s"])
 
-    The middle is the repeat with the median time. The bar spans the 95 % intervals of all; a run
-    without one, as an imported one, is its rate alone.
-    """
-    table = runs[runs["samples_per_s"].gt(0)]
-    rate = table["samples_per_s"]
-    table = table.assign(
-        slowest=table["samples_per_s_low"].fillna(rate),
-        fastest=table["samples_per_s_high"].fillna(rate),
-    )
-    same = table.groupby("configuration", sort=False)
-    ends = same.agg(low=("slowest", "min"), high=("fastest", "max"))
-    chosen = table[table["is_chosen"]].rename(columns={"samples_per_s": "rate"})
-    columns = ["configuration", "model", "precision", "batch_size", "variant", "mode", "rate"]
-    rates = chosen[columns].merge(ends, on="configuration")
-    return rates.assign(**{end: rates[end].fillna(rates["rate"]) for end in ("low", "high")})
+
+def _find_errors(table: pd.DataFrame, middle: str) -> list[pd.Series]:
+    """How far error bars reach to both sides."""
+    errors = [table[middle] - table["low"], table["high"] - table[middle]]
+    return [error.clip(lower=0) for error in errors]
 
 
 def _scale_rates(axes: Axes, rates: pd.DataFrame) -> None:
@@ -171,28 +163,18 @@ def collect_times(views: Sequence[MachineView]) -> pd.DataFrame:
     """A row per machine and configuration; those that ran on several machines come first."""
     import pandas as pd
 
-    tables = []
-    for view in views:
-        if not len(view.runs):
-            continue
-        step_s = view.runs["step_median_s"]
-        runs = view.runs.assign(
-            shortest=view.runs["step_interval_low_s"].fillna(step_s),
-            longest=view.runs["step_interval_high_s"].fillna(step_s),
-        )
-        same = runs.groupby("configuration", sort=False)
-        ends = same.agg(low=("shortest", "min"), high=("longest", "max"))
-        chosen = view.runs[view.runs["is_chosen"]].merge(ends, on="configuration")
-        tables.append(chosen.assign(
-            machine=view.name, device=view.device, time_s=chosen["step_median_s"],
-            name=[short_name(row, with_precision=True) for _, row in chosen.iterrows()],
-        ))  # fmt: skip
-    if not tables:
-        return pd.DataFrame()
-    times = pd.concat(tables, ignore_index=True)
+    times = pd.concat([
+        view.steps.assign(machine=view.name, device=view.device) for view in views
+    ] or [pd.DataFrame()], ignore_index=True)  # fmt: skip
+    if times.empty:
+        return times
+    times = times.rename(columns={"low_s": "low", "high_s": "high"})
     same = times.groupby("configuration")
-    times["shared"] = same["machine"].transform("nunique")
-    times["slowest"] = same["time_s"].transform("max")
+    times = times.assign(
+        name=[short_name(row, with_precision=True) for row in records(times)],
+        shared=same["machine"].transform("nunique"),
+        slowest=same["time_s"].transform("max"),
+    )
     by = ["shared", "slowest", "configuration", "time_s"]
     times = times.sort_values(by, ascending=[False, False, True, True])
     return times.assign(group=times.groupby("configuration", sort=False).ngroup())
@@ -204,9 +186,8 @@ def _draw_bars(axes: Axes, times: pd.DataFrame, colour: dict[str, str]) -> None:
     rows_at = times.assign(row_at=range(len(times)) + gap * order)["row_at"]
     ticks = rows_at.groupby(order).mean()
     wide = times["time_s"].max() > WIDE * times["time_s"].min()
-    errors = [times["time_s"] - times["low"], times["high"] - times["time_s"]]
     axes.barh(rows_at, times["time_s"], height=0.8, color=[colour[m] for m in times["machine"]],
-              xerr=[error.clip(lower=0).fillna(0) for error in errors], log=wide,
+              xerr=_find_errors(times, "time_s"), log=wide,
               error_kw={"elinewidth": 0.9, "capsize": 2, "ecolor": INK})  # fmt: skip
     axes.set_yticks(ticks, times.groupby(order)["name"].first())
     axes.set_ylim(rows_at.iloc[-1] + 1 + gap, -0.9)
