@@ -33,7 +33,7 @@ from ridgeline.report.convolutions import (
 )
 from ridgeline.report.executed import Executed, describe_times, describe_trust
 from ridgeline.report.hypotheses import OUTCOMES, Verdict
-from ridgeline.report.predictions import PREDICTION, describe_predictions, list_predictions
+from ridgeline.report.predictions import PREDICTION, describe_predictions
 from ridgeline.report.study import Study
 from ridgeline.report.summary import write_headline
 from ridgeline.report.sweeps import describe_for_text
@@ -47,7 +47,6 @@ from ridgeline.report.text import (
     listed,
     markdown,
     number,
-    plain,
     records,
 )
 from ridgeline.report.views import SPLIT, environment_text, throughput_summary, versions_text
@@ -102,15 +101,11 @@ def table(content: pd.DataFrame, columns: Sequence[Column]) -> Markdown:
     """A table for people; columns in which nothing is known are left out, and rows beyond many."""
     if content.empty:
         return Markdown()
-    known = [c for c in columns if c.name in content and _has_values(content, c)]
+    known = tables.known_columns(content, columns)
     shown = tables.as_markdown(content.head(MOST_ROWS), known)
     left = len(content) - MOST_ROWS
     more = f"\n\n{counted(left, 'more row')} in the CSV file of this table." if left > 0 else ""
     return Markdown(shown + more)
-
-
-def _has_values(content: pd.DataFrame, column: Column) -> bool:
-    return any(plain(value) not in (None, "") for value in content[column.name])
 
 
 # ---------------------------------------------------------------- abstract and design
@@ -347,7 +342,7 @@ def prediction_values(study: Study) -> dict[str, Any]:
     """Predicted beside measured steps."""
     return {
         "totals": describe_predictions(study.predictions),
-        "rows": _texts_table(list_predictions(study.predictions)),
+        "rows": table(study.predictions, SHOWN["predictions"]),
     }
 
 

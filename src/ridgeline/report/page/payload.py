@@ -17,7 +17,6 @@ from ridgeline.report.executed import (
     describe_trust,
 )
 from ridgeline.report.study import BUSY, Machine, Study
-from ridgeline.report.summary import floor_notes
 from ridgeline.report.sweeps import describe_for_page
 from ridgeline.report.text import capped, records
 from ridgeline.report.views import repeat_command, versions_text
@@ -53,7 +52,7 @@ RUN_TEXTS = {
     "time": "timestamp", "host": "hostname", "limits": "throttle_reasons", "meter": "energy_meter",
     "count_id": "count_id", "label": "label", "status": "status", "command": "command",
     "versions": "versions", "warnings": "warnings", "no_energy": "no_energy", "setting": "setting",
-    "flags": "flags", "floor_note": "floor_note", "files": "files", "device": "device_name",
+    "flags": "flags", "files": "files", "device": "device_name",
 }  # fmt: skip
 RUN_COLUMNS = {**RUN_TEXTS, **RUN_NUMBERS}
 POINT_TEXTS = ("grain", "name", "layer", "phase", "kind", "shapes", "provenance", "bound", "flag")
@@ -79,8 +78,9 @@ HEADINGS = {  # what the columns of the page's tables mean
     "Bytes moved": "every operator reads its operands and writes its results",
     "Shapes": "of the tensors that go in",
     "what if": "how it differs from a step that was to be run",
-    "predicted": "time of a step, from operators that were measured alone",
-    "interval": "a measured time is expected inside it, as often as is said above",
+    "predicted (ms)": "time of a step, from operators that were measured alone",
+    "from (ms)": "lower end of the interval of the prediction",
+    "to (ms)": "upper end of the interval of the prediction",
     "inside": "whether the measured time is inside the interval",
     "operators": "where the predicted times of its operators are from",
     "Marked": "what cannot be right, or is doubtful, and its likely cause",
@@ -281,14 +281,13 @@ def make_run_columns(study: Study, words: Words) -> dict[str, Any]:
     """A row for each run and, after the `measured` ones, for each capture."""
     import pandas as pd
 
-    stored, notes = {run.run_id: run for run in study.raw_runs}, floor_notes(study)
+    stored = {run.run_id: run for run in study.raw_runs}
     rows = [
         {
             **row,
             **(_read_stored_texts(stored[row["run_id"]]) if row["run_id"] in stored else {}),
             "setting": ", ".join(study.case_of[row["run_id"]].extras),
             "flags": _join_flags(row),
-            "floor_note": notes.get(row["run_id"], ""),
         }
         for row in records(study.runs)
     ]
