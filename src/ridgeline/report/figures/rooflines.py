@@ -98,10 +98,6 @@ def draw_roofline(
     _draw_lines(axes, published, "datasheet", color=GREY, zorder=1.5, linewidth=0.9,
                 linestyle=DASHES)  # fmt: skip
     labels = draw_marks(axes, marks, groups)
-    for line in (*lines, *published):
-        labels.avoid(line.xs, line.ys)
-    for ridge in one.ridges:
-        labels.avoid(ridge[:1], ridge[1:], size_pt=RIDGE_PT)
     for line in lines:
         _label_line(labels, line)
     for ridge in one.ridges:

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -73,6 +74,18 @@ def new_axes(heading: str, subtitle: str = "", *, height_in: float = HEIGHT_IN) 
                           textcoords="offset points", fontsize=7.5, color=GREY)  # fmt: skip
     below.set_in_layout(False)
     return axes
+
+
+def new_panels(heading: str, rows: int, columns: int, *, height_in: float) -> list[list[Axes]]:
+    """Rows of empty axes under one title."""
+    from matplotlib.figure import Figure
+
+    canvas = Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, layout="constrained")
+    grid: list[list[Axes]] = canvas.subplots(rows, columns, squeeze=False).tolist()
+    for axes in chain.from_iterable(grid):
+        axes.grid(visible=True, which="major")
+    canvas.suptitle(heading, x=0.01, ha="left", fontsize=TITLE_PT, weight="bold")
+    return grid
 
 
 def canvas_of(axes: Axes) -> Canvas:
