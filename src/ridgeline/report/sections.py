@@ -16,7 +16,6 @@ from urllib.parse import quote
 
 from ridgeline.findings import NO_BOUND, OVERLAPS, SYSTEM
 from ridgeline.machine.describe import Description
-from ridgeline.records import BACKWARD, PHASES
 from ridgeline.report import tables
 from ridgeline.report.configurations import (
     ENVIRONMENT,
@@ -36,8 +35,8 @@ from ridgeline.report.hypotheses import OUTCOMES, Verdict
 from ridgeline.report.predictions import PREDICTION, describe_predictions
 from ridgeline.report.study import Study
 from ridgeline.report.summary import write_headline
-from ridgeline.report.sweeps import describe_for_text
-from ridgeline.report.tables import GIGA, MS, SHOWN, Column, compact, quantity, share, text
+from ridgeline.report.sweeps import read_sweeps
+from ridgeline.report.tables import MS, SHOWN, Column, compact, quantity, share, text
 from ridgeline.report.text import (
     Markdown,
     capped,
@@ -51,7 +50,6 @@ from ridgeline.report.text import (
 )
 from ridgeline.report.views import SPLIT, environment_text, throughput_summary, versions_text
 from ridgeline.roofline.causes import CAUSES
-from ridgeline.roofline.roofs import LEVELS, work_unit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -161,22 +159,7 @@ def complexity_values(study: Study) -> dict[str, Any]:
     """What the steps must do."""
     return {
         "counts": table(tables.complexity_table(study), SHOWN["complexity"]),
-        "phases": _phase_table(study),
     }
-
-
-def _phase_table(study: Study) -> Markdown:
-    """FLOPs by phase of each configuration."""
-    points = study.points
-    is_shown = points["run_id"].isin([case.run_id for case in study.cases])
-    is_counted = points["grain"].eq("phase") & points["provenance"].eq("static")
-    by_phase = points[is_shown & is_counted].pivot_table("flops", "run_id", "phase")
-    phases = tables.name_runs(study, by_phase.reindex(columns=list(PHASES)).reset_index())
-    back = phases[list(BACKWARD)].sum(axis=1)
-    phases["ratio"] = (back / phases["forward"]).where(back > 0)
-    columns = [quantity(phase, phase, GIGA) for phase in PHASES]
-    shown = [*CASE[::2], *columns, quantity("ratio", "backward / forward")]
-    return table(phases[phases["forward"] > 0], shown)
 
 
 def measurement_values(study: Study) -> dict[str, Any]:
@@ -224,7 +207,7 @@ def training_values(study: Study) -> dict[str, Any]:
 
 def sweep_values(study: Study) -> dict[str, Any]:
     """How cases of each sweep ended, and why some failed."""
-    return {"every": describe_for_text(study), "most_failures": MOST_FINDINGS}
+    return {"every": read_sweeps(study), "most_failures": MOST_FINDINGS}
 
 
 def roofline_values(study: Study) -> dict[str, Any]:
@@ -257,7 +240,6 @@ def executed_values(study: Study) -> dict[str, Any]:
              for one in profiles}  # fmt: skip
     captures = [column for column in SHOWN["captures"] if column.name != "files"]
     return {
-        "totals": _totals_table(study, profiles),
         "profiles": [
             (named[one.run_id], _join_notes(one, one.result.warnings)) for one in profiles
         ],
@@ -283,33 +265,6 @@ def _capture_notes(study: Study) -> Iterator[tuple[str, str]]:
         notes = [_join_notes(one)] if one.result.tier else []  # a program that was profiled here
         if notes := [*notes, *study.notes.get(run_id, ())]:
             yield str(label), ". ".join(notes)
-
-
-def _totals_table(study: Study, profiles: Sequence[Executed]) -> Markdown:
-    import pandas as pd
-
-    rows = [
-        {
-            **{f"{level}_bytes": moved for level, moved in one.bytes_by_level.items()},
-            "launches": one.launches,
-            "kernel_time_s": one.kernel_time_s,
-            "step_time_s": one.step_time_s,
-            "run": study.names[one.run_id],
-            "configuration": study.case_of[one.run_id].title,
-            "gap": None if one.gap_s is None else one.gap_s / (one.step_time_s or 1.0),
-            **one.flops_by_roof,
-        }
-        for one in profiles
-    ]
-    roofs = dict.fromkeys(roof for one in profiles for roof in one.flops_by_roof)
-    return table(
-        pd.DataFrame(rows),
-        [text("run"), text("configuration"), text("launches"),
-         quantity("kernel_time_s", "kernels (ms)", MS), quantity("step_time_s", "step (ms)", MS),
-         share("gap", "device idle"),
-         *(quantity(roof, f"{roof} (G{work_unit(roof)})", GIGA) for roof in roofs),
-         *(quantity(f"{level}_bytes", f"{level.upper()} (GB)", GIGA) for level in LEVELS)],
-    )  # fmt: skip
 
 
 def _differences(study: Study) -> dict[str, Any]:

@@ -112,18 +112,20 @@ def _find_errors(table: pd.DataFrame, middle: str) -> list[pd.Series]:
 
 
 def _scale_rates(axes: Axes, batches: Iterable[float], lowest: float, highest: float) -> None:
-    _scale_places(axes, sorted(set(batches)))
+    _scale_places(axes, sorted(set(batches)), doubling=1.0)
     axes.set_xlabel("batch size")
     axes.set_ylabel("throughput (samples/s)")
     _scale_values(axes, lowest, highest)
     number_ticks(axes.yaxis)
 
 
-def _scale_places(axes: Axes, places: Sequence[float]) -> None:
-    """Doubling numbers are as far apart as each other; others have their distances."""
+def _scale_places(axes: Axes, places: Sequence[float], *, doubling: float = 8.0) -> None:
+    """Logarithmic, so that numbers that double are as far apart as each other, from the range
+    `doubling` on; others have their distances.
+    """
     from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
-    if places[0] > 0 and places[-1] >= 8 * places[0]:
+    if places[0] > 0 and places[-1] >= doubling * places[0]:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_locator(FixedLocator(_thin_out(places)))
         axes.xaxis.set_minor_locator(NullLocator())
