@@ -162,7 +162,7 @@ def test_commits(results: ResultsFolder) -> None:
     assert ids("commit:abc", results) == ("commit", of(mine))
     assert ids("commit:abd4", results) == ("commit", of(own))
     assert refusal("commit:ab", results) == (
-        "'ab' is the beginning of 2 commits\n  hint: write more of it: abc123, abd456"
+        "'ab' may be 2 commits\n  hint: write more of it: abc123, abd456"
     )
     assert "there is nothing called 'commit:ff'" in refusal("commit:ff", results)
 
@@ -188,7 +188,7 @@ def test_a_name_of_several_things(results: ResultsFolder) -> None:
     )
     assert ids("label:resnet50", results) == ("label", of(runs[0]))
     assert refusal("20", results) == (
-        f"'20' is the name of 2 runs\n  hint: write more of it: {', '.join(of(*runs))}"
+        f"'20' may be 2 runs\n  hint: write more of it: {', '.join(of(*runs))}"
     )
 
 

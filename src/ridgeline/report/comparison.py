@@ -230,18 +230,6 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """One setting or version that is not the same on both sides."""
-
-    name: str
-    before: str  # several, if the runs of the side differ: "2.10.0, 2.11.0"
-    after: str
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.before} → {self.after}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedRuns:
     """One configuration on two sides. Parts are sorted by what they add to the difference."""
 
@@ -304,7 +292,7 @@ class Comparison:
     rows: tuple[ComparedRuns, ...]
     only_before: tuple[str, ...]  # configurations that the other side lacks
     only_after: tuple[str, ...]
-    settings: tuple[Setting, ...]
+    settings: Mapping[str, tuple[str, str]]  # that differ, with what each side has
     notes: tuple[str, ...]
 
     @property
@@ -351,7 +339,7 @@ class Comparison:
             "verdicts": {name: self.count(name) for name in VERDICTS},
             "only_before": list(self.only_before),
             "only_after": list(self.only_after),
-            "settings": {s.name: [s.before, s.after] for s in self.settings},
+            "settings": {name: list(pair) for name, pair in self.settings.items()},
             "notes": list(self.notes),
         }
 
@@ -462,7 +450,7 @@ def explanations(comparison: Comparison) -> list[str]:
     return [
         *(f"{row.name}: not judged: {row.why_not_judged}" for row in rows if row.why_not_judged),
         *(f"{row.name}: {text}" for row in rows for text in row.conditions),
-        *(f"differs: {setting}" for setting in comparison.settings),
+        *(f"differs: {name}: {a} → {b}" for name, (a, b) in comparison.settings.items()),
         *(f"only in A: {name}" for name in comparison.only_before),
         *(f"only in B: {name}" for name in comparison.only_after),
     ]
