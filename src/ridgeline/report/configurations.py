@@ -58,15 +58,14 @@ TEXTS = {
 
 def read_settings(row: Mapping[str, Any]) -> dict[str, Any]:
     """All SETTINGS of a run, from its row in the table of runs; None is the usual value."""
-    settings = {name: _read_setting(name, row.get(name)) for name in SETTINGS}
+    known = {name: plain(row.get(name)) for name in SETTINGS}
+    settings = {
+        name: None if value is False or value in ("", USUAL.get(name)) else value
+        for name, value in known.items()
+    }
     if settings["data_root"] in NO_DATA:
         settings |= dict.fromkeys(LOADING)
     return settings
-
-
-def _read_setting(name: str, value: Any) -> Any:
-    known = plain(value)
-    return None if known is False or known == "" or known == USUAL.get(name) else known
 
 
 def read_all_settings(runs: pd.DataFrame) -> list[dict[str, Any]]:

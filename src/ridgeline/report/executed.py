@@ -161,21 +161,6 @@ class Executed:
         return bool(self.flops_by_roof) or self.bytes_by_level["dram"] is not None
 
 
-def list_executed(
-    kernels: pd.DataFrame,
-    stored: Sequence[tuple[str, StoredProfile | StoredCapture | None, float | None]],
-) -> dict[str, Executed]:
-    """By run, those whose kernels are known; `stored` has runs, profiles and times of steps."""
-    if kernels.empty:
-        return {}
-    tables = {str(run_id): table for run_id, table in kernels.groupby("run_id", sort=False)}
-    return {
-        run_id: make_executed(run_id, profile, tables[run_id], step_s)
-        for run_id, profile, step_s in stored
-        if run_id in tables
-    }
-
-
 def make_executed(
     run_id: str,
     profile: StoredProfile | StoredCapture | None,
@@ -232,19 +217,13 @@ def describe_trust(one: Executed) -> str:
     ratios = {"copy": test.copy_ratio, "product": test.product_ratio} if test else {}
     tested = [f"a {what} counted {three_digits(ratio)}"
               for what, ratio in ratios.items() if ratio is not None]  # fmt: skip
-    if tested:
-        doubt = (
-            ""
-            if test is None or test.is_trusted
-            else f": outside {TRUSTED}, so doubt these counters"
-        )
+    if test and tested:
+        doubt = "" if test.is_trusted else f": outside {TRUSTED}, so doubt these counters"
         parts.append(f"self-test: {listed(tested)} of the truth{doubt}")
     if result.attributed_share is not None:
-        layers = result.layer_share
-        parts.append(
-            f"{format_percent(result.attributed_share)} of the kernels' time is attributed to a"
-            f" phase{'' if layers is None else f', {format_percent(layers)} to a layer'}"
-        )
+        phases, layers = format_percent(result.attributed_share), result.layer_share
+        to_layers = "" if layers is None else f", {format_percent(layers)} to a layer"
+        parts.append(f"{phases} of the kernels' time is attributed to a phase{to_layers}")
     if one.tier == TIME:
         parts.append("times only: no counter was read")
     return "; ".join(parts)

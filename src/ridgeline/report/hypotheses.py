@@ -187,25 +187,15 @@ HYPOTHESES = (
 # ---------------------------------------------------------------- an author's own
 
 FORM = "resnet18.step_time_s > 1.5 * vgg11[precision=fp32].step_time_s"
-QUANTITIES: Mapping[str, tuple[str, str]] = {  # name: column of study.runs, unit
-    "step_time_s": ("step_median_s", "s"),
-    "samples_per_s": ("samples_per_s", "samples/s"),
-    "forward_s": ("forward_s", "s"),
-    "backward_s": ("backward_s", "s"),
-    "optimizer_s": ("optimizer_s", "s"),
-    "energy_j_per_sample": ("energy_j_per_sample", "J"),
-    "energy_j_per_step": ("energy_j_per_step", "J"),
-    "mean_power_w": ("mean_power_w", "W"),
-    "peak_memory_bytes": ("peak_memory_bytes", "B"),
-    "busy_fraction": ("busy_fraction", "%"),
-    "params": ("params", ""),
-    "macs": ("macs", "MAC"),
-    "flops": ("flops", "FLOP"),
-    "moved_bytes": ("moved_bytes", "B"),
-    "fused_bytes": ("fused_bytes", "B"),
-    "floor_s": ("floor_s", "s"),  # of its point, as the next
-    "efficiency": ("efficiency", "%"),
-}
+QUANTITIES = {  # of study.runs, or of the point of its step, with their units
+    **dict.fromkeys(("step_time_s", "forward_s", "backward_s", "optimizer_s", "floor_s"), "s"),
+    **dict.fromkeys(("energy_j_per_sample", "energy_j_per_step"), "J"),
+    **dict.fromkeys(("peak_memory_bytes", "moved_bytes", "fused_bytes"), "B"),
+    **dict.fromkeys(("busy_fraction", "efficiency"), "%"),
+    "samples_per_s": "samples/s", "mean_power_w": "W", "params": "", "macs": "MAC",
+    "flops": "FLOP",
+}  # fmt: skip
+COLUMNS = {"step_time_s": "step_median_s"}  # where they have another name
 PAIRED = ("batch", "precision", "mode", "input", "machine")  # alike on both sides, unless named
 COMPARED = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 _SIDE = re.compile(
@@ -224,11 +214,8 @@ class Side:
     where: Mapping[str, str]
 
     def value(self, case: Case) -> float | None:
-        column, _ = QUANTITIES[self.quantity]
-        known = number(case.run.get(column))
-        if column in ("floor_s", "efficiency"):
-            known = getattr(case, column)
-        return known
+        column = COLUMNS.get(self.quantity, self.quantity)
+        return number({**case.step, **case.run}.get(column))
 
     def find(self, cases: Sequence[Case]) -> list[Case]:
         """The configurations that it is about, and whose quantity is known."""
@@ -242,7 +229,7 @@ class Side:
 
     def text(self, value: float) -> str:
         factor = f"{three_digits(self.factor)} · " if self.factor != 1 else ""
-        _, unit = QUANTITIES[self.quantity]
+        unit = QUANTITIES[self.quantity]
         return factor + (format_percent(value) if unit == "%" else si(value, unit).strip())
 
 
@@ -315,22 +302,22 @@ def _read_side(text: str) -> Side:
 
 
 def find_own_tests(left: Side, sign: str, right: Side, cases: Sequence[Case]) -> Iterator[Test]:
-    """Each pair of configurations that are alike but for what the sides name."""
-    named = {*left.where, *right.where}
-    same = [name for name in PAIRED if name not in named]
+    """Each pair of configurations that are alike but for what the sides name; of a number, each
+    configuration alone.
+    """
+    same = [name for name in PAIRED if name not in {*left.where, *right.where}]
     for one in left.find(cases):
         ours = left.value(one) or 0.0
-        place = _name_place(one, same if right.model else PAIRED)
         if not right.model:
             is_met = COMPARED[sign](left.factor * ours, right.factor)
-            yield Test(is_met, [one], f"{place}: {left.text(ours)}")
+            yield Test(is_met, [one], f"{_name_place(one, PAIRED)}: {left.text(ours)}")
             continue
         for other in right.find(cases):
             if all(_setting(one, name) == _setting(other, name) for name in same):
                 theirs = right.value(other) or 0.0
                 is_met = COMPARED[sign](left.factor * ours, right.factor * theirs)
-                evidence = f"{place}: {left.text(ours)} against {right.text(theirs)}"
-                yield Test(is_met, [one, other], evidence)
+                numbers = f"{left.text(ours)} against {right.text(theirs)}"
+                yield Test(is_met, [one, other], f"{_name_place(one, same)}: {numbers}")
 
 
 def _name_place(case: Case, names: Sequence[str]) -> str:

@@ -37,7 +37,7 @@ from ridgeline.report.convolutions import (
 from ridgeline.report.executed import (
     Executed,
     captures_table,
-    list_executed,
+    make_executed,
     run_kernels,
     why_executed,
     with_optimizer_kernels,
@@ -143,10 +143,17 @@ class Study:
     @cached_property
     def executed(self) -> dict[str, Executed]:
         """What each profiled run executed, in their order, and then each capture; by run."""
+        if self.kernels.empty:
+            return {}
         steps = self.runs.reindex(columns=["run_id", "step_median_s"]).to_numpy()
-        runs = [(str(run_id), self.profiles.get(run_id), step_s) for run_id, step_s in steps]
-        captures = [(run.run_id, run, run.result.step_time_s) for run in self.raw_captures]
-        return list_executed(self.kernels, [*runs, *captures])
+        stored = [(str(run_id), self.profiles.get(run_id), step_s) for run_id, step_s in steps]
+        stored += [(run.run_id, run, run.result.step_time_s) for run in self.raw_captures]
+        tables = {str(run_id): table for run_id, table in self.kernels.groupby("run_id")}
+        return {
+            run_id: make_executed(run_id, profile, tables[run_id], step_s)
+            for run_id, profile, step_s in stored
+            if run_id in tables
+        }
 
     @property
     def disturbed(self) -> dict[str, str]:
