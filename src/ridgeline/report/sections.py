@@ -32,7 +32,7 @@ from ridgeline.report.convolutions import (
 )
 from ridgeline.report.executed import Executed, describe_times, describe_trust
 from ridgeline.report.hypotheses import OUTCOMES, Verdict
-from ridgeline.report.predictions import PREDICTION, describe_predictions
+from ridgeline.report.predictions import PREDICTION
 from ridgeline.report.study import Study
 from ridgeline.report.summary import write_headline
 from ridgeline.report.sweeps import read_sweeps
@@ -48,7 +48,7 @@ from ridgeline.report.text import (
     number,
     records,
 )
-from ridgeline.report.views import SPLIT, environment_text, throughput_summary, versions_text
+from ridgeline.report.views import SPLIT, environment_text, versions_text
 from ridgeline.roofline.causes import CAUSES
 
 if TYPE_CHECKING:
@@ -106,6 +106,26 @@ def table(content: pd.DataFrame, columns: Sequence[Column]) -> Markdown:
     return Markdown(shown + more)
 
 
+def list_tables(study: Study) -> dict[str, Markdown]:
+    """The tables of a study that stand in the report as they are, by name."""
+    every = tables.tables(study)
+    points = every.pop("roofline_points")
+    steps = points[points["grain"].eq("step")]
+    is_chosen = points["run_id"].isin([case.run_id for case in study.cases])
+    phases = points[points["grain"].eq("phase") & points["time_s"].notna() & is_chosen]
+    throughput = every["throughput"]
+    every["throughput"] = throughput if throughput["n"].gt(1).any() else throughput.head(0)
+    every["captures"] = every["captures"].drop(columns="files", errors="ignore")
+    shown = {name: tables.for_people(name, content) for name, content in every.items()}
+    shown["findings"] = shown["findings"].head(MOST_FINDINGS)
+    columns = compact(SHOWN["roofline_points"])
+    return {
+        **{name: table(content, compact(SHOWN[name])) for name, content in shown.items()},
+        "steps": table(steps.drop(columns="part"), columns),
+        "phases": table(phases, columns),
+    }
+
+
 # ---------------------------------------------------------------- abstract and design
 
 
@@ -152,21 +172,14 @@ def _matrix(study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(MATRIX))
 
 
-# ---------------------------------------------------------------- counts and measurements
-
-
-def complexity_values(study: Study) -> dict[str, Any]:
-    """What the steps must do."""
-    return {
-        "counts": table(tables.complexity_table(study), SHOWN["complexity"]),
-    }
+# ---------------------------------------------------------------- measurements
 
 
 def measurement_values(study: Study) -> dict[str, Any]:
     """What was measured, run by run."""
     runs = tables.name_runs(study, study.runs)
     if runs.empty:
-        return {"runs": ""}
+        return {}
     times = runs.reindex(columns=["forward_s", "backward_s"]).astype(float)
     split = runs.assign(ratio=times["backward_s"] / times["forward_s"])
     metered = [column.name for column in CONDITIONS if column.name in runs]
@@ -180,8 +193,6 @@ def measurement_values(study: Study) -> dict[str, Any]:
         if run.result.warnings and run.run_id in study.names
     ]
     return {
-        "runs": table(runs, compact(SHOWN["runs"])),
-        "throughput": _repeated(study),
         "split": table(
             split,
             [*CASE, quantity("step_median_s", "step (ms)", MS),
@@ -193,63 +204,35 @@ def measurement_values(study: Study) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _repeated(study: Study) -> Markdown:
-    """Means over repeats, where something was repeated."""
-    summary = throughput_summary(study.runs)
-    return table(summary if summary["n"].gt(1).any() else summary.head(0), SHOWN["throughput"])
-
-
-def training_values(study: Study) -> dict[str, Any]:
-    """What came of real trainings."""
-    every = tables.trainings_table(study.trainings)
-    return {"every": table(tables.for_people("trainings", every), SHOWN["trainings"])}
-
-
 def sweep_values(study: Study) -> dict[str, Any]:
     """How cases of each sweep ended, and why some failed."""
     return {"every": read_sweeps(study), "most_failures": MOST_FINDINGS}
 
 
 def roofline_values(study: Study) -> dict[str, Any]:
-    """Roofs, points and what to fix first, in the order of the page and of the terminal."""
-    points = tables.points_table(study, scopes=("step", "phase"))
-    timed = points[points["grain"].eq("phase") & points["time_s"].notna()]
-    timed = timed[timed["run_id"].isin([case.run_id for case in study.cases])]
-    columns = compact(SHOWN["roofline_points"])
-    findings = tables.for_people("findings", tables.findings_table(study))
-    first = findings.head(MOST_FINDINGS)
+    """What to know about the findings, and joules in sentences."""
+    findings = tables.for_people("findings", tables.findings_table(study)).head(MOST_FINDINGS)
     return {
-        "ceilings": table(tables.ceilings_table(study), SHOWN["ceilings"]),
-        "steps": table(points[points["grain"].eq("step")],
-                       [column for column in columns if column.name != "part"]),
-        "phases": table(timed, columns),
-        "findings": table(first, compact(SHOWN["findings"])),
         "no_bound": NO_BOUND,
         "energies": [markdown(text) for text in study.energy_sentences],
-        "overlaps": f"Of {SYSTEM}: {OVERLAPS}." if first["layer"].eq(SYSTEM).any() else "",
-    }  # fmt: skip
+        "overlaps": f"Of {SYSTEM}: {OVERLAPS}." if findings["layer"].eq(SYSTEM).any() else "",
+    }
 
 
 # ---------------------------------------------------------------- what the hardware did
 
 
 def executed_values(study: Study) -> dict[str, Any]:
-    """Totals, phases, layers and kernels of each profiled run; captures from elsewhere."""
+    """Notes on profiled runs and captures; model beside executed work of steps and phases."""
     profiles = [one for run_id, one in study.executed.items() if run_id in study.names]
-    named = {one.run_id: f"{study.names[one.run_id]}, {study.case_of[one.run_id].title}"
-             for one in profiles}  # fmt: skip
-    captures = [column for column in SHOWN["captures"] if column.name != "files"]
     return {
         "profiles": [
-            (named[one.run_id], _join_notes(one, one.result.warnings)) for one in profiles
+            (f"{study.names[one.run_id]}, {study.case_of[one.run_id].title}",
+             _join_notes(one, one.result.warnings)) for one in profiles
         ],
         **_differences(study),
-        "captures": table(study.captures, captures),
         "capture_notes": list(_capture_notes(study)),
-        "kernels": table(
-            tables.for_people("kernels", tables.name_runs(study, study.kernels)), SHOWN["kernels"]
-        ),
-    }
+    }  # fmt: skip
 
 
 def _join_notes(one: Executed, more: Sequence[str] = ()) -> str:
@@ -290,14 +273,6 @@ def convolution_values(study: Study) -> dict[str, Any]:
         "totals": describe_totals(found),
         "losses": _texts_table(largest_losses(found)),
         "networks": _texts_table(whole_networks(found)),
-    }
-
-
-def prediction_values(study: Study) -> dict[str, Any]:
-    """Predicted beside measured steps."""
-    return {
-        "totals": describe_predictions(study.predictions),
-        "rows": table(study.predictions, SHOWN["predictions"]),
     }
 
 
@@ -463,9 +438,9 @@ def _show_figure(figure: Figure, n: int, folder: Path) -> str:
 
 
 VALUES: dict[str, Callable[[Study], dict[str, Any]]] = {  # of the sections, by their names there
-    "abstract": abstract_values, "design": design_values, "complexity": complexity_values,
+    "abstract": abstract_values, "design": design_values,
     "measurement": measurement_values, "roofline": roofline_values, "executed": executed_values,
-    "convolutions": convolution_values, "predictions": prediction_values,
+    "convolutions": convolution_values,
     "analysis": analysis_values, "limits": limit_values, "appendix": appendix_values,
-    "sweeps": sweep_values, "training": training_values,
+    "sweeps": sweep_values,
 }  # fmt: skip

@@ -474,6 +474,8 @@ def known_columns(table: pd.DataFrame, columns: Sequence[Column]) -> list[Column
 
 def compact(columns: Sequence[Column]) -> list[Column]:
     """The same with one column that names the configuration instead of six."""
+    if not set(WHO) <= set(columns):
+        return list(columns)
     rest = [column for column in columns if column not in WHO]
     return [text("run"), text("env", "machine"), text("configuration"), *rest]
 
