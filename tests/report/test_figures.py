@@ -18,7 +18,14 @@ from tests.report.hand_study import make_study, training
 from ridgeline.findings import COLUMNS as FINDING_COLUMNS
 from ridgeline.report.configurations import add_rates
 from ridgeline.report.convolutions import OF_CONVOLUTIONS
-from ridgeline.report.figures import ENERGY_KINDS, KINDS, steps, times, write_figures, write_machine
+from ridgeline.report.figures import (
+    ENERGY_KINDS,
+    KINDS,
+    rooflines,
+    times,
+    write_figures,
+    write_machine,
+)
 from ridgeline.report.figures.rooflines import (
     RoofSet,
     draw_machine,
@@ -178,7 +185,7 @@ def test_the_clock_in_a_title_is_that_of_the_ceilings_drawn(
     roofs = replace(GPU, clock_hz=2.1e9, clocks_hz=clocks_hz)
     one = list_views(study([run("a")], [point("a")], [Machine(roofs=roofs)]))[0]
 
-    drawing = drawn(steps.draw_steps, one)
+    drawing = drawn(rooflines.draw_steps, one)
 
     assert drawing.title == f"a GPU: training steps (roofs as measured{told})"
 
@@ -239,7 +246,7 @@ def test_the_ridge_is_a_vertex(
 
 
 def test_the_drawn_roofs_have_it_too() -> None:
-    drawing = drawn(steps.draw_steps, only_view(study([run("a")], [point("a", time_s=0.1)])))
+    drawing = drawn(rooflines.draw_steps, only_view(study([run("a")], [point("a", time_s=0.1)])))
 
     assert [12.5 in line.get_xdata() for line in lines(drawing, "roof")] == [True, True]
     assert [12.0 in line.get_xdata() for line in lines(drawing, "datasheet")] == [True, True]
@@ -280,7 +287,7 @@ def test_roofs_of_the_same_height_are_one_line() -> None:
 
 def test_static_points_are_hollow_with_a_range_and_counters_are_filled() -> None:
     counter = point("a", provenance="counter", dram_bytes=50e9, fused_bytes=float("nan"))
-    drawing = drawn(steps.draw_steps, only_view(study([run("a")], [point("a"), counter])))
+    drawing = drawn(rooflines.draw_steps, only_view(study([run("a")], [point("a"), counter])))
 
     hollow, filled = lines(drawing, "mark")
     assert hollow.get_markerfacecolor() == "white"
@@ -294,7 +301,7 @@ def test_static_points_are_hollow_with_a_range_and_counters_are_filled() -> None
 
 def test_what_cannot_be_is_marked() -> None:
     flagged = point("a", flag="above its compute roof: 9 % faster than its floor; likely cause: x")
-    drawing = drawn(steps.draw_steps, only_view(study([run("a")], [flagged])))
+    drawing = drawn(rooflines.draw_steps, only_view(study([run("a")], [flagged])))
 
     (ring,) = lines(drawing, "flag")
     assert list(ring.get_xdata()) == [10.0]
@@ -338,7 +345,7 @@ def overlap(one: Any, other: Any) -> bool:
 
 
 def test_labels_do_not_overlap_even_in_a_crowd() -> None:
-    drawing = drawn(steps.draw_steps, only_view(crowded()))
+    drawing = drawn(rooflines.draw_steps, only_view(crowded()))
 
     axes = drawing.canvas.axes[0]
     labels = [text for text in texts(drawing) if text.zorder == 6]  # not the subtitle
@@ -385,14 +392,14 @@ def test_error_bars_by_hand() -> None:
 
 INFER: Any = {"mode": "infer"}
 TITLES = [
-    (steps.draw_steps, study([run("a"), run("b", **INFER)], [point("a"), point("b", **INFER)]),
+    (rooflines.draw_steps, study([run("a"), run("b", **INFER)], [point("a"), point("b", **INFER)]),
      "a GPU: training and inference steps"),
-    (steps.draw_steps, study([run("b", **INFER)], [point("b", **INFER)]),
+    (rooflines.draw_steps, study([run("b", **INFER)], [point("b", **INFER)]),
      "a GPU: inference steps"),
-    (steps.draw_layers, two_machines(),  # of the slowest run
+    (rooflines.draw_layers, two_machines(),  # of the slowest run
      "2 layers of net, fp32, 16 on a GPU. Longest: conv1 of net, fp32, 16 (4.00 ms, 20.0 % of the"
      " possible). Bound by compute: 2."),
-    (steps.draw_kernels, two_machines(),
+    (rooflines.draw_kernels, two_machines(),
      "1 kernel of net, fp32, 16 (1 launch) on a GPU. Longest: gemm of net, fp32, 16 (1.00 ms"),
     (times.draw_runtimes, study([run("a")], []),  # one time is no range
      "Step times: 10.0 ms (net, fp32, 8, a GPU)."),

@@ -228,6 +228,11 @@ class Machine:
     def env(self) -> str:
         return self.roofs.env
 
+    @property
+    def published(self) -> Roofs | None:
+        """The datasheet's roofs, where they are not the only ones."""
+        return None if self.roofs.source == "datasheet" else self.datasheet
+
 
 class Machines:
     """Finds the machine of each run; what is wrong goes to `problems`.

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.report.configurations import Case
 from ridgeline.report.figures.style import colours
 from ridgeline.report.study import Machine, Study
-from ridgeline.report.text import counted, listed, no_rows, safe_name
+from ridgeline.report.text import listed, no_rows, safe_name
 from ridgeline.roofline.floors import ENERGY_COLUMNS
 from ridgeline.roofline.points import CAPTURE
 from ridgeline.roofline.roofs import Roofs
-from ridgeline.units import format_percent, format_time, si
+from ridgeline.units import si
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,9 +29,7 @@ ROOF_SOURCES = {
     "given": "roofs as given",
 }
 OTHER_SOURCES = {"measured": ", others as measured", "datasheet": ", others of the datasheet"}
-LONGEST_PART = 24
 LONGEST_DEVICE = 40
-PARTS = ("phase", "layer", "kernel")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +54,6 @@ class MachineView:
         return self.machine.roofs
 
     @property
-    def datasheet(self) -> Roofs | None:
-        """Published roofs, where they are not the only ones."""
-        return None if self.roofs.source == "datasheet" else self.machine.datasheet
-
-    @property
     def device(self) -> str:
         """The device as people know it."""
         name = short_device(self.roofs.device_name) or self.machine.env
@@ -78,13 +71,8 @@ class MachineView:
             ends = dict.fromkeys(si(clock, "Hz") for clock in (min(clocks), max(clocks)))
             text += f" at {' to '.join(ends)}"
         text += " (quick)" if roofs.is_quick else ""
-        has_both = text and self.datasheet is not None
+        has_both = text and self.machine.published is not None
         return text + ("; datasheet dashed and in brackets" if has_both else "")
-
-    def title(self, heading: str, ceilings: Sequence[str]) -> str:
-        """The heading of a figure with the source of its roofs, as one line."""
-        text = self.roofs_label(ceilings)
-        return f"{heading} ({text})" if text else heading
 
 
 def list_views(study: Study) -> list[MachineView]:
@@ -184,71 +172,3 @@ def short_name(row: Any, *, with_precision: bool = False) -> str:
 def name_modes(rows: pd.DataFrame) -> str:
     """`training`, `training and inference`; nothing for captures alone."""
     return listed(word for mode, word in MODES.items() if rows["mode"].eq(mode).any())
-
-
-def shorten_name(name: str) -> str:
-    """A layer's or a kernel's name, short enough to stand at its mark."""
-    name = re.sub(r"<.*", "", name).split("::")[-1].removeprefix("void ").strip()
-    return name if len(name) <= LONGEST_PART else "…" + name[1 - LONGEST_PART :]
-
-
-def filter_drawable(points: pd.DataFrame) -> pd.DataFrame:
-    """Those with an intensity and a rate."""
-    return points[points["ai"].gt(0) & points["attained_flops_per_s"].gt(0)]
-
-
-def select_steps(view: MachineView, *scopes: str) -> pd.DataFrame:
-    """Steps with a rate, one of each configuration, and captures where CAPTURE is asked for.
-
-    `is_first` is there because a step counted both ways needs its name once.
-    """
-    points = view.points[view.points["is_chosen"] & view.points["grain"].isin(["step", *scopes])]
-    points = points[points["attained_flops_per_s"].gt(0)]
-    return points.assign(is_first=~points.duplicated("configuration"))
-
-
-# ---------------------------------------------------------------- captions
-
-
-def describe_points(text: str, view: MachineView, points: pd.DataFrame, *more: str) -> str:
-    """A caption: what is shown, what takes longest, and what bounds how many.
-
-    What was counted both ways, from the graph and by counters, is one thing.
-    """
-    has_twin = points.duplicated(["run_id", "name", "phase"], keep=False)
-    once = points[points["provenance"].ne("static") | ~has_twin]
-    sentences = [f"{text} on {view.device}.", describe_longest(once), count_bounds(once), *more]
-    return " ".join(sentence for sentence in sentences if sentence)
-
-
-def count_steps(points: pd.DataFrame, step: str = "step") -> str:
-    """`7 steps`, `1 capture`: one counted both ways is one step."""
-    is_capture = points.drop_duplicates("configuration")["mode"].eq(CAPTURE)
-    numbers = {step: int((~is_capture).sum()), "capture": int(is_capture.sum())}
-    return listed(counted(number, what) for what, number in numbers.items() if number)
-
-
-def describe_longest(points: pd.DataFrame) -> str:
-    """What takes most time, and how near to its roof it is."""
-    row = points.nlargest(1, "time_s").iloc[0]
-    part = f"{shorten_name(str(row['name']))} of " if row["grain"] in PARTS else ""
-    name = part + short_name(row, with_precision=True)
-    is_known = row["efficiency"] == row["efficiency"]
-    reached = f", {format_percent(row['efficiency'])} of the possible" if is_known else ""
-    return f"Longest: {name} ({format_time(row['time_s'])}{reached})."
-
-
-def count_bounds(points: pd.DataFrame) -> str:
-    """`Bound by compute: 5, DRAM: 2.`"""
-    counts = points["bound"].dropna().value_counts()
-    texts = [f"{name_bound(str(name))}: {number}" for name, number in counts.items()]
-    return f"Bound by {', '.join(texts)}." if texts else ""
-
-
-def name_bound(bound: str) -> str:
-    return {"compute": "compute", "launch": "launches"}.get(bound, bound.upper())
-
-
-def name_colours(points: pd.DataFrame) -> str:
-    """Over the colours of a legend: what they stand for."""
-    return "model or capture" if points["mode"].eq(CAPTURE).any() else "model"
