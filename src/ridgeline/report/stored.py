@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ridgeline.captures.capture import sources_of
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.datasheets import datasheet_for, find_published_roofs
-from ridgeline.machine.passport import Passport, Passports
+from ridgeline.machine.passport import EnergyModel, Passport, Passports
 from ridgeline.profile.request import TIERS
 from ridgeline.records import RECOMPUTE, CaptureRequest, CountRequest, RunRequest
 from ridgeline.report.text import safe_name
@@ -227,6 +227,13 @@ class Machine:
     @property
     def env(self) -> str:
         return self.roofs.env
+
+    @property
+    def energy_model(self) -> EnergyModel | None:
+        """Its energy coefficients; of some threads of a CPU there are none."""
+        if self.passport is None or self.roofs.whole_env:
+            return None
+        return self.passport.energy_model(self.roofs.device)
 
     @property
     def published(self) -> Roofs | None:

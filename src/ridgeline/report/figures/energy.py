@@ -60,7 +60,7 @@ ValueAt = Callable[[EnergyRoofline, float], float]
 
 def draw_arch(view: MachineView) -> Drawing | None:
     """Work per joule against intensity, and work per second with the ceiling of the power cap."""
-    model, roofs = _find_model(view), _list_roofs(view)
+    model, roofs = view.machine.energy_model, _list_roofs(view)
     if model is None or not roofs:
         return None
     steps, layers = _select_points(view)
@@ -89,14 +89,9 @@ def draw_arch(view: MachineView) -> Drawing | None:
     return Drawing(axes=left, title=heading, caption=caption)
 
 
-def _find_model(view: MachineView) -> EnergyModel | None:
-    passport = view.machine.passport
-    return passport.energy_model(view.roofs.device) if passport is not None else None
-
-
 def _list_roofs(view: MachineView) -> list[EnergyRoofline]:
     """The precisions that ran, if any did; the fastest first."""
-    model = _find_model(view)
+    model = view.machine.energy_model
     if model is None or view.energies.empty:
         return []
     every = find_energy_rooflines(model, view.roofs)
@@ -231,7 +226,7 @@ def _list_lines(roofs: Sequence[EnergyRoofline]) -> list[Entry]:
 
 def draw_power(view: MachineView) -> Drawing | None:
     """Watts at the time roofline against intensity, with the cap; and what steps drew."""
-    model, roofs = _find_model(view), _list_roofs(view)
+    model, roofs = view.machine.energy_model, _list_roofs(view)
     if model is None or not roofs:
         return None
     steps, layers = _select_points(view)
