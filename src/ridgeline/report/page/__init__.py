@@ -264,12 +264,12 @@ def _list_facts(machine: Machine) -> list[tuple[str, str]]:
     if passport is None or not passport.ceilings:
         return facts
     described, provenance = passport.description, passport.provenance
-    drivers = [gpu.driver for gpu in described.gpus if gpu.driver]
+    drivers = [gpu.driver for gpu in described.gpus if gpu.driver and roofs.device != "cpu"]
     return [
         *facts,
         ("depth", "quick" if passport.is_quick else "full"),
         ("noise", format_percent(passport.noise)),
-        ("driver", drivers[0] if drivers and roofs.device != "cpu" else ""),
+        ("driver", next(iter(drivers), "")),
         ("system", described.os),
         ("torch", provenance.libraries.get("torch", "")),
         ("repeat with", shlex.join(provenance.command)),
