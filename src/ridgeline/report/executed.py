@@ -81,18 +81,14 @@ def captures_table(captures: Sequence[StoredCapture], points: pd.DataFrame) -> p
 
     whole = points[points["grain"].eq("capture")]
     known = {str(row["run_id"]): row for row in records(whole)}
-    rows = [_capture_row(run, known[run.run_id]) for run in captures if run.run_id in known]
-    table = pd.DataFrame(rows, columns=list(CAPTURE_COLUMNS))
-    more = [name for name in whole.columns if name not in ("env", "label")]
-    return table.merge(whole[more], on="run_id", how="left")
+    rows = [_describe_row(run, known[run.run_id]) for run in captures if run.run_id in known]
+    return pd.DataFrame(rows, columns=list(dict.fromkeys([*CAPTURE_COLUMNS, *whole.columns])))
 
 
-def _capture_row(run: StoredCapture, point: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_row(run: StoredCapture, point: Mapping[str, Any]) -> dict[str, Any]:
     result = run.result
     return {
-        "run_id": run.run_id,
-        "label": point["label"],
-        "env": point["env"],
+        **point,
         "device_name": result.device_name or "",
         "files": ", ".join(sources_of(run)),
         "format": result.kind or "",
@@ -233,10 +229,11 @@ def _describe_gap(one: Executed, kernel_s: float, step_s: float) -> str:
     """Kernel time and step time side by side, and what lies between."""
     busy_s, copies = one.result.busy_time_s, one.result.copies
     copy_s = copies.time_s if copies else 0.0
-    overlap = describe_overlap(kernel_s + copy_s, busy_s)
+    is_overlapping = busy_s is not None and busy_s <= (1 - OVERLAP) * (kernel_s + copy_s)
     text = f"kernels take {format_time(kernel_s)} ({one.launches} launches)"
     text += f" and copies {format_time(copy_s)}" if copy_s else ""
-    text += f", {overlap}," if overlap else ""
+    if busy_s and is_overlapping:
+        text += f", some at the same time: {format_time(busy_s)} on the clock,"
     text += f" of a step of {format_time(step_s)}"
     gap_s = step_s - (busy_s or kernel_s)
     if gap_s < 0:
@@ -245,10 +242,3 @@ def _describe_gap(one: Executed, kernel_s: float, step_s: float) -> str:
         f"{text}; the other {format_time(gap_s)} ({format_percent(gap_s / step_s)}) is"
         " launch overhead and waiting for the host, which no roof shows"
     )
-
-
-def describe_overlap(together_s: float, busy_s: float | None) -> str:
-    """How much of the device's time kernels and copies take that run at the same time."""
-    if busy_s is None or busy_s > (1 - OVERLAP) * together_s:
-        return ""
-    return f"some at the same time: {format_time(busy_s)} on the clock"

@@ -43,6 +43,8 @@ def _make_row(one: StoredPrediction, runs: dict[str, list[MeasuredRun]]) -> dict
             if is_comparable(run.request, run.result, one)]  # fmt: skip
     measured_s = median(run.result.step_time_s.median for run in same) if same else None
     low_s, high_s = step.interval_s
+    basis = [] if step.source == "measured" else [step.source]
+    basis += [f"{format_percent(share)} {name}" for name, share in step.provenance.items()]
     return {
         "model": request.model, "batch_size": request.batch_size, "mode": request.mode,
         "precision": request.precision,
@@ -54,18 +56,12 @@ def _make_row(one: StoredPrediction, runs: dict[str, list[MeasuredRun]]) -> dict
         "confidence": step.confidence, "kernel_time_s": step.kernel_time_s,
         "host_time_s": step.host_time_s, "bound": step.bound, "memory_bytes": step.memory_bytes,
         "fits": step.fits, "power_w": step.power_w, "energy_j": step.energy_j,
-        "basis": describe_basis(step.provenance, step.source),
+        "basis": ", ".join(basis),
         "measured_s": measured_s,
         "error": step.time_s / measured_s - 1 if measured_s else None,
         "is_inside": low_s <= measured_s <= high_s if measured_s else None,
         "runs": len(same), "run_id": same[-1].run_id if same else "", "made_at": one.made_at,
     }  # fmt: skip
-
-
-def describe_basis(shares: Any, source: str) -> str:
-    """`81 % measured, 19 % interpolated`: where the operators' times are from."""
-    parts = [f"{format_percent(share)} {name}" for name, share in shares.items()]
-    return ", ".join([*([] if source == "measured" else [source]), *parts])
 
 
 def describe_predictions(predictions: pd.DataFrame) -> list[str]:

@@ -87,12 +87,11 @@ FIGURE_SECTIONS = {"throughput": "measurement", "runtime": "measurement", "sweep
 def cite(study: Study, run_ids: Iterable[str]) -> str:
     """`R1, R3–R5`: the runs that a statement is about."""
     numbers = sorted(int(study.names[run_id][1:]) for run_id in set(run_ids) & set(study.names))
-    spans = groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
-    return ", ".join(_cite_span([f"R{n}" for _, n in span]) for _, span in spans)
-
-
-def _cite_span(names: Sequence[str]) -> str:
-    return f"{names[0]}–{names[-1]}" if len(names) > 2 else ", ".join(names)
+    texts: list[str] = []
+    for _, pairs in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        span = [f"R{n}" for _, n in pairs]
+        texts += [f"{span[0]}–{span[-1]}"] if len(span) > 2 else span
+    return ", ".join(texts)
 
 
 def table(content: pd.DataFrame, columns: Sequence[Column]) -> Markdown:

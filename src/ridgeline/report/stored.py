@@ -74,14 +74,13 @@ def _check_table(table: pd.DataFrame, needs: Sequence[str]) -> pd.DataFrame:
     for column in needs:
         if column not in table:
             raise ValueError(f"it has no column {column!r}")
-    quantities = [column for column in map(str, table) if _is_quantity(column)]
+    numbers = [
+        column
+        for column in map(str, table)
+        if column in COUNTS or column.endswith(("_s", "_bytes")) or column.startswith("flops_")
+    ]
+    quantities = [column for column in numbers if not column.endswith("_samples_s")]  # lists
     return table.assign(**{column: pd.to_numeric(table[column]) for column in quantities})
-
-
-def _is_quantity(column: str) -> bool:
-    if column.endswith("_samples_s"):  # lists
-        return False
-    return column in COUNTS or column.endswith(("_s", "_bytes")) or column.startswith("flops_")
 
 
 # ---------------------------------------------------------------- counts
@@ -291,17 +290,14 @@ class Machines:
                 f"{name} was not measured; its roofs are those of its datasheet"
                 " (ridgeline machine measure gives better ones)",
             )
-            return Machine(roofs=roofs, datasheet=roofs, passport=self._energy_passport(env))
+            fitted = (p for p in self._passports if p.name == env and not p.ceilings)  # to a file
+            return Machine(roofs=roofs, datasheet=roofs, passport=next(fitted, None))
         self._report(
             env,
             f"no roofs are known for {name or 'a device without a name'}: run `ridgeline machine"
             " measure` on it, or give --peak-compute and --peak-bw",
         )
         return Machine(roofs=Roofs(env=env, device=device, device_name=name, source="none"))
-
-    def _energy_passport(self, env: str) -> Passport | None:
-        """Energy coefficients that were fitted to a file, for a device without ceilings."""
-        return next((p for p in self._passports if p.name == env and not p.ceilings), None)
 
     def _report(self, env: str, problem: str) -> None:
         """Roofs that were given are not missed."""
@@ -311,7 +307,9 @@ class Machines:
 
     def _replace_roofs(self, machine: Machine) -> Machine:
         """With the roofs that the user gave instead of those measured; the others stay."""
-        chosen, old = self._user_roofs(machine), machine.roofs
+        old = machine.roofs
+        of_whole = self.user_roofs.get(old.whole_env, self.everywhere)  # it may be some threads
+        chosen = self.user_roofs.get(machine.env, of_whole)
         if chosen is None or not chosen.is_known:
             return machine
         is_slope_left = "dram" in old.bandwidth and "dram" not in chosen.bandwidth
@@ -327,11 +325,6 @@ class Machines:
             clocks_hz={k: v for k, v in old.clocks_hz.items() if k not in chosen.compute},
         )
         return replace(machine, roofs=roofs)
-
-    def _user_roofs(self, machine: Machine) -> Roofs | None:
-        """The roofs that the user gave for a machine, or for that of which it is some threads."""
-        of_whole = self.user_roofs.get(machine.roofs.whole_env, self.everywhere)
-        return self.user_roofs.get(machine.env, of_whole)
 
     def bases(self) -> list[str]:
         """How ceilings of some threads were found, machine by machine."""

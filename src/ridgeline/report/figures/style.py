@@ -201,14 +201,10 @@ def legend_lines(colours_by_name: Mapping[str, str]) -> list[Entry]:
 
 
 def legend_precisions(precisions: Iterable[str]) -> list[Entry]:
-    """The mark of each precision."""
-    return legend_marks({name: precision_mark(name) for name in precisions if name})
-
-
-def legend_marks(shapes: Mapping[str, str]) -> list[Entry]:
-    """A hollow mark for each name."""
+    """A hollow mark for each precision."""
+    marks = {name: precision_mark(name) for name in precisions if name}
     return [(sample(marker=marker, is_filled=False), name)
-            for name, marker in _join_shared(shapes, OTHER_MARK).items()]  # fmt: skip
+            for name, marker in _join_shared(marks, OTHER_MARK).items()]  # fmt: skip
 
 
 def _join_shared(looks: Mapping[str, str], shared: str) -> dict[str, str]:
