@@ -66,7 +66,7 @@ def compare(
     """Compare two runs, labels, models, commits or results folders.
 
     Ratio of the medians with its interval, a rank test, energy, memory, phases, layers;
-    and what else differs between the sides: versions, commits, clocks, limits.
+    and what else differs between the sides: versions, commits, clocks.
     """
     form = "json" if as_json else form
     opt.check_outputs(form, FORMATS, output, ENDINGS)
