@@ -114,7 +114,7 @@ def test_markdown_has_everything(results: ResultsFolder) -> None:
     text = as_markdown(of_runs("a", "b"))
 
     assert text.startswith("### A: a (label, 1 run), B: b (label, 1 run)\n")
-    assert "| configuration | verdict | A, step | B, step | change | 95 % interval | p |" in text
+    assert "| configuration | verdict | A, step | B, step | change | 95 % interval |" in text
     assert "| 104 ms | 157 ms | +50.0 % |" in text
     assert "| **slower** | 104 ms |" in text
     assert "| a&#124;b | 3.00 ms | 3.00 ms | 0 s | 0 s … 0 s | 0.0 % |" in text

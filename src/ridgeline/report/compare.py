@@ -331,22 +331,22 @@ def _read_energy(run: MeasuredRun) -> list[float]:
     return [window.energy_j_per_step / samples_per_step(run) for window in energy.windows]
 
 
-QUANTITIES: dict[str, tuple[Callable[[MeasuredRun], list[float]], str]] = {  # and of what
+QUANTITIES: dict[str, Callable[[MeasuredRun], list[float]]] = {
     # of the median step, as everywhere: the mean follows a single slow step
-    "samples_per_s": (lambda run: [run.result.samples_per_s], "runs"),
-    "energy_j_per_sample": (_read_energy, "windows"),
-    "peak_memory_bytes": (lambda run: [run.result.peak_memory_bytes or 0.0], "runs"),
+    "samples_per_s": lambda run: [run.result.samples_per_s],
+    "energy_j_per_sample": _read_energy,
+    "peak_memory_bytes": lambda run: [run.result.peak_memory_bytes or 0.0],
 }
 
 
 def _compare_quantities(before: Runs, after: Runs, *, is_judged: bool) -> dict[str, Change]:
     """Those that all runs have; no ratio can be made of a zero."""
     changes = {}
-    for name, (read, of) in QUANTITIES.items():
+    for name, read in QUANTITIES.items():
         left, right = ([read(run) for run in runs] for runs in (before, after))
         if all(values and min(values) > 0 for values in (*left, *right)):
             judge = is_judged or name in AT_ANY_LOAD
-            changes[name] = compare_groups(left, right, of=of, is_judged=judge)
+            changes[name] = compare_groups(left, right, is_judged=judge)
     return changes
 
 
