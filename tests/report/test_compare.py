@@ -10,12 +10,7 @@ from tests.report.compared import BUSY, MEASURED, QUIET, layer_table, times, wri
 
 from ridgeline.errors import RidgelineError
 from ridgeline.report.compare import compare, select
-from ridgeline.report.comparison import (
-    Comparison,
-    as_markdown,
-    explanations,
-    summary,
-)
+from ridgeline.report.comparison import Comparison, as_markdown, explanations, summary
 from ridgeline.store import ResultsFolder, Run
 
 

@@ -11,11 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.report.compared import MEASURED, layer_table, near, times, write
 
-from ridgeline.report.compare import (
-    compare_runs,
-    find_conditions,
-    find_settings,
-)
+from ridgeline.report.compare import compare_runs, find_conditions, find_settings
 from ridgeline.report.comparison import (
     FASTER,
     NO_DIFFERENCE,

@@ -26,17 +26,9 @@ from ridgeline.report.figures import (
     write_figures,
     write_machine,
 )
-from ridgeline.report.figures.rooflines import (
-    RoofSet,
-    draw_machine,
-    outline,
-    roof_names,
-)
+from ridgeline.report.figures.rooflines import RoofSet, draw_machine, outline, roof_names
 from ridgeline.report.figures.style import Drawing, in_style
-from ridgeline.report.figures.views import (
-    MachineView,
-    list_views,
-)
+from ridgeline.report.figures.views import MachineView, list_views
 from ridgeline.report.study import Machine, Study
 from ridgeline.roofline.points import COLUMNS
 from ridgeline.roofline.roofs import Roofs

@@ -8,11 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.browser.studies import (
-    SCRIPT,
-    kernels,
-    study,
-)
+from tests.browser.studies import SCRIPT, kernels, study
 from tests.report.hand_study import make_study, run_row, step_row
 
 from ridgeline.report.page import SCRIPTS, join_scripts, read_asset, write_page

@@ -20,10 +20,7 @@ from ridgeline.machine.cpu import Cpu
 from ridgeline.machine.describe import Description
 from ridgeline.machine.passport import Ceiling, Passports, read_passport
 from ridgeline.records import RunRequest
-from ridgeline.report.stored import (
-    rename_fused_of_layers,
-    uncounted,
-)
+from ridgeline.report.stored import rename_fused_of_layers, uncounted
 from ridgeline.report.study import read_study
 from ridgeline.report.summary import describe_case
 from ridgeline.roofline.floors import find_energies

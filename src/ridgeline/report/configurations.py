@@ -19,14 +19,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.report.text import group_by, number, plain, records
-from ridgeline.settings import (
-    LOADING,
-    STEP_SETTINGS,
-    SYNTHETIC,
-    SYNTHETIC_HOST,
-    WORDS,
-    Settings,
-)
+from ridgeline.settings import LOADING, STEP_SETTINGS, SYNTHETIC, SYNTHETIC_HOST, WORDS, Settings
 
 if TYPE_CHECKING:
     import pandas as pd

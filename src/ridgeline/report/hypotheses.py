@@ -20,15 +20,7 @@ from typing import Any
 from ridgeline.errors import RidgelineError
 from ridgeline.report.configurations import NETWORK, Case, largest, series
 from ridgeline.report.study import Study
-from ridgeline.report.text import (
-    counted,
-    group_by,
-    listed,
-    number,
-    some,
-    three_digits,
-    times,
-)
+from ridgeline.report.text import counted, group_by, listed, number, some, three_digits, times
 from ridgeline.units import format_percent, format_ratio, si
 
 OUTCOMES = HELD, PARTLY, FAILED, OPEN = (

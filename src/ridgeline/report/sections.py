@@ -17,13 +17,7 @@ from urllib.parse import quote
 from ridgeline.findings import NO_BOUND, OVERLAPS, SYSTEM
 from ridgeline.machine.describe import Description
 from ridgeline.report import tables
-from ridgeline.report.configurations import (
-    ENVIRONMENT,
-    NO_DATA,
-    PLACE,
-    Case,
-    alike,
-)
+from ridgeline.report.configurations import ENVIRONMENT, NO_DATA, PLACE, Case, alike
 from ridgeline.report.convolutions import (
     OF_CONVOLUTIONS,
     describe_totals,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -193,21 +193,14 @@ def file_names(capture: StoredCapture) -> str:
     return " + ".join(PurePath(source).name for source in sources_of(capture))
 
 
-def names_of(captures: Iterable[StoredCapture]) -> dict[str, str]:
+def names_of(captures: Sequence[StoredCapture]) -> dict[str, str]:
     """Captures by their labels; those that share one also by their files, else by their ids."""
-    details: tuple[Callable[[StoredCapture], str], ...] = (
-        lambda capture: "",
-        file_names,
-        lambda capture: capture.run_id.rpartition("-")[2],
-    )
-    names: dict[str, str] = {}
-    alike = list(captures)
-    for describe in details:
-        for capture in alike:
-            label, detail = label_of(capture), describe(capture)
-            names[capture.run_id] = f"{label} ({detail})" if detail not in ("", label) else label
+    names = {one.run_id: label_of(one) for one in captures}
+    for describe in (file_names, lambda one: one.run_id.rpartition("-")[2]):
         often = Counter(names.values())
-        alike = [capture for capture in alike if often[names[capture.run_id]] > 1]
+        for one in captures:
+            if often[names[one.run_id]] > 1:
+                names[one.run_id] = f"{label_of(one)} ({describe(one)})"
     return names
 
 

@@ -29,11 +29,7 @@ from ridgeline.findings import describe_joules, find_rows
 from ridgeline.predict.stored import read_predictions
 from ridgeline.records import CountSummary, KernelTime, MovedBytes
 from ridgeline.report.configurations import Case, add_rates, find_cases
-from ridgeline.report.convolutions import (
-    Convolutions,
-    find_convolutions,
-    join_convolutions,
-)
+from ridgeline.report.convolutions import Convolutions, find_convolutions, join_convolutions
 from ridgeline.report.executed import (
     Executed,
     captures_table,

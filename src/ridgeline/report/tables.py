@@ -25,10 +25,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.findings import NO_BOUND, OVERLAPS, SYSTEM
 from ridgeline.machine.passport import ONE_CORE
 from ridgeline.records import Conditions
-from ridgeline.report.configurations import (
-    WORK,
-    describe_settings,
-)
+from ridgeline.report.configurations import WORK, describe_settings
 from ridgeline.report.study import Machine, Study
 from ridgeline.report.text import (
     MISSING,

@@ -36,13 +36,7 @@ from ridgeline.report.stored import read_table
 from ridgeline.report.text import group_by, safe_name
 from ridgeline.sensors.power_mode import POWER_KEYS
 from ridgeline.settings import LOADING, STEP_SETTINGS, Settings, option
-from ridgeline.store import (
-    IN_RESULTS,
-    MeasuredRun,
-    ResultsFolder,
-    StoredCapture,
-    atomic_write_text,
-)
+from ridgeline.store import IN_RESULTS, MeasuredRun, ResultsFolder, StoredCapture, atomic_write_text
 from ridgeline.units import format_percent
 
 if TYPE_CHECKING:

@@ -34,11 +34,7 @@ from ridgeline.report.figures.style import (
     sample,
     scale_intensity,
 )
-from ridgeline.report.figures.views import (
-    MachineView,
-    name_modes,
-    short_name,
-)
+from ridgeline.report.figures.views import MachineView, name_modes, short_name
 from ridgeline.report.text import counted, listed, number, records
 from ridgeline.roofline.floors import flops_columns, roof_of
 from ridgeline.roofline.points import CAPTURE

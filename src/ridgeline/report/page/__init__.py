@@ -32,13 +32,7 @@ from ridgeline.report.page.payload import (
 )
 from ridgeline.report.predictions import PREDICTION, describe_predictions
 from ridgeline.report.study import Machine, Study
-from ridgeline.report.summary import (
-    MOST_SENTENCES,
-    WORDS,
-    find_fastest,
-    name_study,
-    write_headline,
-)
+from ridgeline.report.summary import MOST_SENTENCES, WORDS, find_fastest, name_study, write_headline
 from ridgeline.report.tables import (
     SHOWN,
     for_people,

@@ -11,11 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.executed import (
-    describe_capture,
-    describe_times,
-    describe_trust,
-)
+from ridgeline.report.executed import describe_capture, describe_times, describe_trust
 from ridgeline.report.study import BUSY, Machine, Study
 from ridgeline.report.sweeps import describe_for_page
 from ridgeline.report.text import capped, records
