@@ -53,7 +53,7 @@ from ridgeline.report.stored import (
 )
 from ridgeline.report.text import group_by, no_rows, plain, records
 from ridgeline.report.views import metrics
-from ridgeline.roofline.floors import find_energies
+from ridgeline.roofline.floors import SAME_SAMPLE, find_energies
 from ridgeline.roofline.points import (
     CountedStep,
     MeasuredStep,
@@ -179,7 +179,7 @@ class Study:
         steps = known[known["energy_j_per_sample"].gt(0)].drop_duplicates("run_id")
         titles = {run_id: case.title.removeprefix(f"{case.model}, ")
                   for run_id, case in self.case_of.items()}  # fmt: skip
-        groups = steps.groupby(["env", "model", "mode"], sort=False)
+        groups = steps.groupby(list(SAME_SAMPLE), sort=False)
         best = [_describe_front(group, titles) for _, group in groups if len(group) > 1]
         by = ["energy_j", "provenance"]  # of one step counted both ways, by counters
         ordered = known[known["energy_floor_j"].gt(0)].sort_values(by, ascending=[False, True])

@@ -87,6 +87,12 @@ class SweepResults:
     notes: tuple[str, ...] = ()
 
     @cached_property
+    def shown(self) -> list[SweptCase]:
+        """The cases without those of a stage that has not begun."""
+        begun = {case.stages[0] for case in self.cases if case.status != NOT_RUN}
+        return [case for case in self.cases if case.status != NOT_RUN or begun & {*case.stages}]
+
+    @cached_property
     def varied(self) -> list[str]:
         """The settings that have several values in the plan."""
         names = dict.fromkeys(name for case in self.cases for name in case.settings)
@@ -157,7 +163,7 @@ class SweepResults:
 
     def _make_charts(self, lines: Sequence[str], apart: Sequence[str]) -> list[Chart]:
         """A chart for each device and combination of the settings `apart`."""
-        groups = group_by(self.cases, ((c.device, self.describe(c, apart)) for c in self.cases))
+        groups = group_by(self.shown, ((c.device, self.describe(c, apart)) for c in self.shown))
         has_several = len({device for device, _ in groups}) > 1
         return [
             Chart(title=", ".join(filter(None, (title, device if has_several else ""))),
@@ -333,7 +339,7 @@ def describe_for_page(
 def _describe_sweep(
     sweep: SweepResults, rows: Mapping[str, int], words: Callable[[Iterable[object]], list[int]]
 ) -> dict[str, Any]:
-    cases = sweep.cases
+    cases = sweep.shown
     places = {case.case_id: place for place, case in enumerate(cases)}
     return {
         "name": sweep.name,

@@ -280,7 +280,7 @@ def draw_sweep(sweep: SweepResults) -> Drawing | None:
         entries.append((sample(marker="x"), LOST))
     draw_legend(grid[0][-1], [("", entries)])
     done = sum(bool(case.run_id) for case in sweep.cases)
-    caption = f"{done} of {counted(len(sweep.cases), 'case')} have a result."
+    caption = f"{done} of {counted(len(sweep.shown), 'case')} have a result."
     if left_out := len(charts) - len(shown):
         caption += f" The page has {counted(left_out, 'chart')} more."
     return Drawing(axes=grid[0][0], title=heading, caption=caption)
