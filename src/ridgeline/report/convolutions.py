@@ -305,7 +305,7 @@ def describe_totals(found: Convolutions) -> list[str]:
         return []
     losses = found.of_networks
     groups = losses.groupby([*NETWORK, "chosen"], sort=False, dropna=False)
-    return [_describe_total(same.iloc[0], same) for _, same in groups]
+    return [_describe_total(records(same)[0], same) for _, same in groups]
 
 
 def _describe_total(row: Mapping[str, Any], same: pd.DataFrame) -> str:

@@ -142,12 +142,12 @@ class Study:
         if self.kernels.empty:
             return {}
         steps = self.runs.reindex(columns=["run_id", "step_median_s"]).to_numpy()
-        stored = [(str(run_id), self.profiles.get(run_id), step_s) for run_id, step_s in steps]
-        stored += [(run.run_id, run, run.result.step_time_s) for run in self.raw_captures]
+        runs = [(str(run_id), self.profiles.get(run_id), step_s) for run_id, step_s in steps]
+        captures = [(run.run_id, run, run.result.step_time_s) for run in self.raw_captures]
         tables = {str(run_id): table for run_id, table in self.kernels.groupby("run_id")}
         return {
             run_id: make_executed(run_id, profile, tables[run_id], step_s)
-            for run_id, profile, step_s in stored
+            for run_id, profile, step_s in (*runs, *captures)
             if run_id in tables
         }
 

@@ -138,8 +138,8 @@ def _describe_points(points: pd.DataFrame, text: str, *notes: str) -> str:
         f"Longest: {part}{short_name(longest, with_precision=True)}"
         f" ({format_time(longest['time_s'])}{share}).",
     ]
-    bounds = [f"{BOUNDS.get(name, name.upper())}: {count}"
-              for name, count in once["bound"].dropna().value_counts().items()]  # fmt: skip
+    counts = once["bound"].dropna().astype(str).value_counts()
+    bounds = [f"{BOUNDS.get(str(name), str(name).upper())}: {n}" for name, n in counts.items()]
     if bounds:
         sentences.append(f"Bound by {', '.join(bounds)}.")
     return " ".join(filter(None, [*sentences, *notes]))

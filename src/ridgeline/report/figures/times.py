@@ -422,7 +422,8 @@ def draw_trainings(study: Study) -> Drawing | None:
     ((losses, accuracies),) = new_panels(TRAINING_HEADING, 1, 2, height_in=TRAINING_IN)
     colour = colours(epochs["training"])
     for name, same in epochs.groupby("training", sort=False):
-        look = {"color": colour[str(name)], "marker": "o", "markersize": 2.5, "linewidth": 1.3}
+        look: dict[str, Any] = {"color": colour[str(name)], "marker": "o", "markersize": 2.5,
+                                "linewidth": 1.3}  # fmt: skip
         losses.plot(same["epoch"], same["train_loss"], **look)
         accuracies.plot(same["epoch"], 100 * same["test_accuracy"], **look)
         accuracies.plot(same["epoch"], 100 * same["train_accuracy"], **look, linestyle=":")
