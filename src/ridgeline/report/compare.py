@@ -141,11 +141,12 @@ def compare_sides(
 
     `compared` are the settings that may differ; None: those that tell the sides apart.
     """
-    is_strict = not {before.kind, after.kind}.isdisjoint((FOLDER, COMMIT))
     of_run = read_run_settings([*before.runs, *after.runs])
-    left, right = match_runs(
-        before.runs, after.runs, of_run, is_strict=is_strict, compared=compared
-    )
+    if compared is None:
+        compared = find_compared(before.runs, after.runs, of_run)
+    if not {before.kind, after.kind}.isdisjoint((FOLDER, COMMIT)):
+        compared = {*compared} - {*WORKLOAD}
+    left, right = (match_runs(side.runs, of_run, compared) for side in (before, after))
     pairs = [(left[key], right[key]) for key in left if key in right]
     names = _choose_names(of_run, before.runs, after.runs)
     left_names, right_names = (_name_groups(groups, of_run, names) for groups in (left, right))
@@ -192,29 +193,24 @@ def read_run_settings(runs: Runs) -> dict[str, RunSettings]:
 
 
 def match_runs(
-    before: Runs,
-    after: Runs,
-    settings: Mapping[str, RunSettings],
-    *,
-    is_strict: bool,
-    compared: Collection[str] | None = None,
-) -> tuple[Groups, Groups]:
-    """The runs of each side by the settings that must agree; equal keys are a match."""
+    runs: Runs, settings: Mapping[str, RunSettings], compared: Collection[str]
+) -> Groups:
+    """The runs of a side by the settings that must agree with the other side's."""
+    names = [name for name in MATCHED if name not in compared]
+    return group_by(runs, (tuple(settings[run.run_id][name] for name in names) for run in runs))
 
-    def is_compared(name: str) -> bool:
-        if compared is not None:
-            return name in compared
-        left, right = ({settings[run.run_id][name] for run in runs} for runs in (before, after))
-        return len(left) == len(right) == 1 and left != right
 
-    must_agree = [
-        name for name in MATCHED if (is_strict and name in WORKLOAD) or not is_compared(name)
-    ]
-    left, right = (
-        group_by(runs, (tuple(settings[run.run_id][name] for name in must_agree) for run in runs))
-        for runs in (before, after)
-    )
-    return left, right
+def find_compared(before: Runs, after: Runs, settings: Mapping[str, RunSettings]) -> set[str]:
+    """The settings that have one value on all of one side, and another on all of the other."""
+    values = {
+        name: [{settings[run.run_id][name] for run in side} for side in (before, after)]
+        for name in MATCHED
+    }
+    return {
+        name
+        for name, (left, right) in values.items()
+        if len(left) == len(right) == 1 and left != right
+    }
 
 
 def _name_groups(
