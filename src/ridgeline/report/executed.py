@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,6 @@ from ridgeline.profile.step_kernels import TOLERANCE
 from ridgeline.records import ProfileSummary
 from ridgeline.report.stored import COUNTERS, TIME
 from ridgeline.report.text import listed, number, records, three_digits, times
-from ridgeline.report.views import capture_command
 from ridgeline.roofline.causes import AGREE, PARTLY, UNEXPLAINED, UNKNOWN
 from ridgeline.roofline.floors import flops_columns, roof_of
 from ridgeline.roofline.work import OPTIMIZER, family
@@ -97,7 +97,7 @@ def _describe_row(run: StoredCapture, point: Mapping[str, Any]) -> dict[str, Any
         "step_time_s": result.step_time_s,
         "warnings": "\n".join(result.warnings),
         "timestamp": run.made.time or None,
-        "command": capture_command(run),
+        "command": shlex.join(run.made.command),
     }
 
 

@@ -20,7 +20,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.captures.capture import PROGRAM, sources_of
 from ridgeline.machine.sampling import is_disturbed
 from ridgeline.measure.advice import is_processor_shared
 from ridgeline.provenance import speed_variables
@@ -36,7 +35,7 @@ from ridgeline.report.stored import read_table
 from ridgeline.report.text import group_by, safe_name
 from ridgeline.sensors.power_mode import POWER_KEYS
 from ridgeline.settings import LOADING, STEP_SETTINGS, Settings, option
-from ridgeline.store import IN_RESULTS, MeasuredRun, ResultsFolder, StoredCapture, atomic_write_text
+from ridgeline.store import IN_RESULTS, MeasuredRun, ResultsFolder, atomic_write_text
 from ridgeline.units import format_percent
 
 if TYPE_CHECKING:
@@ -387,16 +386,6 @@ def repeat_command(run: MeasuredRun) -> str:
     )
     command = shlex.join(["ridgeline", "run", *_arguments(run.request)])
     return f"{variables} {command}" if variables else command
-
-
-def capture_command(capture: StoredCapture) -> str:
-    """`ridgeline import FILE… --label …`; of a program that was profiled, `… profile -- …`."""
-    label = capture.request.label
-    named = ["--label", label] if label else []
-    sources = sources_of(capture)
-    if capture.request.program or capture.result.kind == PROGRAM:
-        return f"{shlex.join(['ridgeline', 'profile', *named, '--'])} {' '.join(sources)}"
-    return shlex.join(["ridgeline", "import", *sources, *named])
 
 
 def _arguments(request: RunRequest) -> Iterator[str]:
