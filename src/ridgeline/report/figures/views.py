@@ -111,11 +111,11 @@ def name_variants(cases: Sequence[Case]) -> dict[str, str]:
     share.
     """
     modes = {case.mode for case in cases}
-    is_shared = set.intersection(*(set(case.extras) for case in cases)) if len(cases) > 1 else set()
+    shared = set.intersection(*(set(case.extras) for case in cases)) if len(cases) > 1 else set()
     variants: dict[str, str] = {}
     for case in cases:
         words = [case.mode] if len(modes) > 1 else []
-        words += [word for word in case.extras if word not in is_shared]
+        words += [word for word in case.extras if word not in shared]
         variants |= dict.fromkeys(case.run_ids, ", ".join(words))
     return variants
 
