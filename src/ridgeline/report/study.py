@@ -278,9 +278,11 @@ def _add_run_flags(points: pd.DataFrame, runs: pd.DataFrame) -> pd.Series:
 
 def _describe_energy(step: Mapping[str, Any]) -> str:
     """A measured step: its joules, their floor, and what they are for."""
-    parts = {"FLOPs": "flops_share", "bytes": "bytes_share", "constant power": "constant_share"}
-    texts = [f"{format_percent(step[column])} {what}" for what, column in parts.items()]
-    left = 1 - sum(float(step[column]) for column in parts.values())
+    parts = {"FLOPs": "flops_share", "bytes": "bytes_share", "busy power": "busy_share",
+             "constant power": "constant_share"}  # fmt: skip
+    shares = {what: float(step[column]) for what, column in parts.items() if step[column]}
+    texts = [f"{format_percent(share)} {what}" for what, share in shares.items()]
+    left = 1 - sum(shares.values())
     texts += [f"{format_percent(left)} not explained"] if left > 0 else []
     finding = f"; {step['finding']}" if step["finding"] else ""
     return (
