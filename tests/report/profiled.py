@@ -132,7 +132,8 @@ def store_capture(
         asked={**asked, "label": label},
         found={"status": "ok", "device_name": "NVIDIA H200", "backend": "cuda", "kind": "ncu-raw",
                "totals": {}, "kernel_time_s": 0.007924, "launches": 637, "warnings": [], **found},
-        provenance={"time": "2026-11-16T10:00:00+00:00", "command": ["ridgeline", "import"]},
+        provenance={"time": "2026-11-16T10:00:00+00:00",
+                    "command": ["ridgeline", "import", "captures/step.csv", "--label", label]},
         tables={"kernels": bare},
     )  # fmt: skip
 

@@ -10,12 +10,7 @@ from tests.report.compared import BUSY, MEASURED, QUIET, layer_table, times, wri
 
 from ridgeline.errors import RidgelineError
 from ridgeline.report.compare import compare, select
-from ridgeline.report.comparison import (
-    Comparison,
-    as_markdown,
-    explanations,
-    summary,
-)
+from ridgeline.report.comparison import Comparison, as_markdown, explanations, summary
 from ridgeline.store import ResultsFolder, Run
 
 
@@ -114,7 +109,7 @@ def test_markdown_has_everything(results: ResultsFolder) -> None:
     text = as_markdown(of_runs("a", "b"))
 
     assert text.startswith("### A: a (label, 1 run), B: b (label, 1 run)\n")
-    assert "| configuration | verdict | A, step | B, step | change | 95 % interval | p |" in text
+    assert "| configuration | verdict | A, step | B, step | change | 95 % interval |" in text
     assert "| 104 ms | 157 ms | +50.0 % |" in text
     assert "| **slower** | 104 ms |" in text
     assert "| a&#124;b | 3.00 ms | 3.00 ms | 0 s | 0 s … 0 s | 0.0 % |" in text
@@ -162,7 +157,7 @@ def test_commits(results: ResultsFolder) -> None:
     assert ids("commit:abc", results) == ("commit", of(mine))
     assert ids("commit:abd4", results) == ("commit", of(own))
     assert refusal("commit:ab", results) == (
-        "'ab' is the beginning of 2 commits\n  hint: write more of it: abc123, abd456"
+        "'ab' may be 2 commits\n  hint: write more of it: abc123, abd456"
     )
     assert "there is nothing called 'commit:ff'" in refusal("commit:ff", results)
 
@@ -188,7 +183,7 @@ def test_a_name_of_several_things(results: ResultsFolder) -> None:
     )
     assert ids("label:resnet50", results) == ("label", of(runs[0]))
     assert refusal("20", results) == (
-        f"'20' is the name of 2 runs\n  hint: write more of it: {', '.join(of(*runs))}"
+        f"'20' may be 2 runs\n  hint: write more of it: {', '.join(of(*runs))}"
     )
 
 

@@ -11,23 +11,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.report.compared import MEASURED, layer_table, near, times, write
 
-from ridgeline.report.compare import (
-    compare_runs,
-    find_conditions,
-    find_settings,
-)
+from ridgeline.report.compare import compare_runs, find_conditions, find_settings
 from ridgeline.report.comparison import (
     FASTER,
     NO_DIFFERENCE,
     SLOWER,
     Group,
     Part,
-    RankTest,
-    Setting,
     compare_groups,
     draw_medians,
     find_interval,
-    rank_test,
 )
 from ridgeline.store import ResultsFolder
 
@@ -44,7 +37,6 @@ def test_a_step_that_takes_twice_as_long(results: ResultsFolder) -> None:
 
     assert (found.per, found.time.verdict) == ("step", SLOWER)
     assert found.time.ratio == near(2.0)
-    assert found.time.test.counts == (10, 10)
     assert found.others["samples_per_s"].ratio == near(0.5)
     assert found.others["peak_memory_bytes"].ratio == 1.0
     assert found.others["energy_j_per_sample"].runs == (1, 1)
@@ -65,7 +57,6 @@ def test_joules_are_those_of_a_sample_in_every_window(results: ResultsFolder) ->
     energy = compare_runs("x", [before], [after]).others["energy_j_per_sample"]
 
     assert (energy.before, energy.after, energy.interval) == (2.0, 4.0, None)
-    assert (energy.test.of, energy.test.counts) == ("windows", (3, 1))
 
 
 def test_steps_of_different_sizes_are_compared_by_the_sample(results: ResultsFolder) -> None:
@@ -123,22 +114,22 @@ def test_settings_versions_and_commits_that_differ(results: ResultsFolder) -> No
 
     found = find_settings([before, before], [after])
 
-    assert [setting for setting in found if setting.name in kept] == [
-        Setting(name="compile", before="none", after="default"),
-        Setting(name="device 0 driver", before="580.159.04", after="570.1"),
-        Setting(name="torch", before="2.11.0", after="2.12.0"),
-        Setting(name="commit", before="cf37d28614 with changes", after="0123456789"),
-    ]
-    assert {setting.name for setting in found}.isdisjoint({"time", "label", "repeat", "command"})
+    assert {name: found[name] for name in kept} == {
+        "compile": ("none", "default"),
+        "torch": ("2.11.0", "2.12.0"),
+        "commit": ("cf37d28614 with changes", "0123456789"),
+        "device 0 driver": ("580.159.04", "570.1"),
+    }
+    assert set(found).isdisjoint({"time", "label", "repeat", "command"})
 
 
 def test_several_values_and_variables_of_the_environment(results: ResultsFolder) -> None:
     runs = [write(results, seed=seed) for seed in (0, 1, 2)]
     one = write(results, seed=2, provenance={"environment": {"OMP_NUM_THREADS": "1"}})
 
-    assert [str(s) for s in find_settings(runs[:2], runs[2:])] == ["seed: 0, 1 → 2"]
-    assert [str(s) for s in find_settings(runs[2:], [one])] == ["OMP_NUM_THREADS: not set → 1"]
-    assert find_settings(runs, list(reversed(runs))) == ()
+    assert find_settings(runs[:2], runs[2:]) == {"seed": ("0, 1", "2")}
+    assert find_settings(runs[2:], [one]) == {"OMP_NUM_THREADS": ("not set", "1")}
+    assert find_settings(runs, list(reversed(runs))) == {}
 
 
 def test_a_lower_clock_explains_a_longer_time(results: ResultsFolder) -> None:
@@ -146,14 +137,10 @@ def test_a_lower_clock_explains_a_longer_time(results: ResultsFolder) -> None:
         return {"conditions": {"during": conditions}}
 
     before = write(results, found=during(clock_hz=2.0e9))
-    slow = {"clock_hz": 1.6e9, "throttle_reasons": ["heat"]}
-    after = write(results, times(1.25), found=during(**slow) | {"busy_fraction": 0.5})
+    after = write(results, times(1.25), found=during(clock_hz=1.6e9))
 
-    assert find_conditions([before], [after], 1.25) == (
-        "clock 2000 → 1600 MHz explains it",
-        "held down by heat only after",
-    )
-    assert find_conditions([before], [after], 2.0)[0] == "clock 2000 → 1600 MHz"
+    assert find_conditions([before], [after], 1.25) == ("clock 2000 → 1600 MHz explains it",)
+    assert find_conditions([before], [after], 2.0) == ("clock 2000 → 1600 MHz",)
     assert find_conditions([before], [before], 1.0) == ()
 
 
@@ -161,27 +148,6 @@ def test_a_lower_clock_explains_a_longer_time(results: ResultsFolder) -> None:
 
 durations = st.floats(min_value=1e-6, max_value=1e3)
 groups = st.lists(st.lists(durations, min_size=1, max_size=12), min_size=1, max_size=5)
-
-
-# ---------------------------------------------------------------- the test
-
-
-def test_all_of_one_group_above_the_other() -> None:
-    # all 4 · 4 pairs have the larger value after; variance 16/12 · 9 = 12, z = (8 − 0.5)/√12
-    assert rank_test([1, 2, 3, 4], [5, 6, 7, 8]) == RankTest(
-        u=16.0, p=near(0.03038, abs=1e-5), method="normal approximation", of="steps", counts=(4, 4)
-    )
-    assert rank_test([1.0] * 50, [1.0] * 50).p == 1.0
-    assert rank_test([1, 2, 3], [4, 5, 6]).p > 0.05  # three runs a side cannot reach 5 %
-
-
-def test_ties_by_hand() -> None:
-    # ranks of 1 2 2 2 3 4 are 1 3 3 3 5 6; after has 3 + 5 + 6 = 14, so U = 14 − 6 = 8
-    # variance 9/12 · (7 − (3³ − 3)/(6·5)) = 4.65; z = (|8 − 4.5| − 0.5)/√4.65 = 1.3912
-    found = rank_test([1, 2, 2], [2, 3, 4])
-
-    assert (found.u, found.method) == (8.0, "normal approximation")
-    assert found.p == near(0.16416, abs=1e-5)
 
 
 # ---------------------------------------------------------------- the interval
@@ -208,15 +174,6 @@ def test_differences_between_runs_widen_the_interval() -> None:
     assert alike[0] > 0 > unlike[0]
 
 
-def test_enough_runs_are_tested_by_their_medians() -> None:
-    before, after = [[float(n)] * 10 for n in (1, 2, 3, 4)], [[float(n)] * 10 for n in (5, 6, 7, 8)]
-
-    four, three = compare_groups(before, after).test, compare_groups(before[:3], after).test
-
-    assert (four.of, four.counts, four.p) == ("medians of runs", (4, 4), near(0.03038, abs=1e-5))
-    assert (three.of, three.counts) == ("steps", (30, 40))
-
-
 @given(groups, groups)
 def test_swapping_sides_inverts_everything(before: Group, after: Group) -> None:
     assume(before != after)
@@ -224,7 +181,6 @@ def test_swapping_sides_inverts_everything(before: Group, after: Group) -> None:
     found, swapped = compare_groups(before, after), compare_groups(after, before)
 
     assert swapped.ratio == near(1 / found.ratio)
-    assert swapped.test.p == near(found.test.p)
     opposite = {SLOWER: FASTER, FASTER: SLOWER, NO_DIFFERENCE: NO_DIFFERENCE}
     assert swapped.verdict == opposite[found.verdict]
     if found.interval is None:

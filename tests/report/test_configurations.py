@@ -7,12 +7,7 @@ from typing import Any
 import pytest
 from tests.report.hand_study import make_study, run_row
 
-from ridgeline.report.configurations import (
-    alike,
-    key,
-    read_settings,
-    word,
-)
+from ridgeline.report.configurations import alike, key, read_settings, word
 
 SMALL, LARGE = '{"hidden_size": 64}', '{"hidden_size": 1024}'
 

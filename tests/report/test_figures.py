@@ -18,18 +18,17 @@ from tests.report.hand_study import make_study, training
 from ridgeline.findings import COLUMNS as FINDING_COLUMNS
 from ridgeline.report.configurations import add_rates
 from ridgeline.report.convolutions import OF_CONVOLUTIONS
-from ridgeline.report.figures import ENERGY_KINDS, KINDS, steps, times, write_figures, write_machine
-from ridgeline.report.figures.rooflines import (
-    RoofSet,
-    draw_machine,
-    outline,
-    roof_names,
+from ridgeline.report.figures import (
+    ENERGY_KINDS,
+    KINDS,
+    rooflines,
+    times,
+    write_figures,
+    write_machine,
 )
+from ridgeline.report.figures.rooflines import RoofSet, draw_machine, outline, roof_names
 from ridgeline.report.figures.style import Drawing, in_style
-from ridgeline.report.figures.views import (
-    MachineView,
-    list_views,
-)
+from ridgeline.report.figures.views import MachineView, list_views
 from ridgeline.report.study import Machine, Study
 from ridgeline.roofline.points import COLUMNS
 from ridgeline.roofline.roofs import Roofs
@@ -142,8 +141,7 @@ def test_the_files_of_a_study(tmp_path: Path) -> None:
 
     assert [figure.path.name for figure in found] == [
         "roofline_gpu.png", "roofline_gpu_layers.png", "roofline_gpu_kernels.png",
-        "roofline_gpu_hierarchical.png", "throughput_gpu.png", "roofline_cpu.png",
-        "throughput_cpu.png", "runtime.png",
+        "throughput_gpu.png", "roofline_cpu.png", "throughput_cpu.png", "runtime.png",
     ]  # fmt: skip
     elsewhere = {
         "sweep",
@@ -179,7 +177,7 @@ def test_the_clock_in_a_title_is_that_of_the_ceilings_drawn(
     roofs = replace(GPU, clock_hz=2.1e9, clocks_hz=clocks_hz)
     one = list_views(study([run("a")], [point("a")], [Machine(roofs=roofs)]))[0]
 
-    drawing = drawn(steps.draw_steps, one)
+    drawing = drawn(rooflines.draw_steps, one)
 
     assert drawing.title == f"a GPU: training steps (roofs as measured{told})"
 
@@ -240,7 +238,7 @@ def test_the_ridge_is_a_vertex(
 
 
 def test_the_drawn_roofs_have_it_too() -> None:
-    drawing = drawn(steps.draw_steps, only_view(study([run("a")], [point("a", time_s=0.1)])))
+    drawing = drawn(rooflines.draw_steps, only_view(study([run("a")], [point("a", time_s=0.1)])))
 
     assert [12.5 in line.get_xdata() for line in lines(drawing, "roof")] == [True, True]
     assert [12.0 in line.get_xdata() for line in lines(drawing, "datasheet")] == [True, True]
@@ -281,7 +279,7 @@ def test_roofs_of_the_same_height_are_one_line() -> None:
 
 def test_static_points_are_hollow_with_a_range_and_counters_are_filled() -> None:
     counter = point("a", provenance="counter", dram_bytes=50e9, fused_bytes=float("nan"))
-    drawing = drawn(steps.draw_steps, only_view(study([run("a")], [point("a"), counter])))
+    drawing = drawn(rooflines.draw_steps, only_view(study([run("a")], [point("a"), counter])))
 
     hollow, filled = lines(drawing, "mark")
     assert hollow.get_markerfacecolor() == "white"
@@ -295,7 +293,7 @@ def test_static_points_are_hollow_with_a_range_and_counters_are_filled() -> None
 
 def test_what_cannot_be_is_marked() -> None:
     flagged = point("a", flag="above its compute roof: 9 % faster than its floor; likely cause: x")
-    drawing = drawn(steps.draw_steps, only_view(study([run("a")], [flagged])))
+    drawing = drawn(rooflines.draw_steps, only_view(study([run("a")], [flagged])))
 
     (ring,) = lines(drawing, "flag")
     assert list(ring.get_xdata()) == [10.0]
@@ -338,9 +336,8 @@ def overlap(one: Any, other: Any) -> bool:
     return bool(boxes[0].overlaps(boxes[1]))
 
 
-@pytest.mark.parametrize("draw", [steps.draw_steps, steps.draw_levels])
-def test_labels_do_not_overlap_even_in_a_crowd(draw: Any) -> None:
-    drawing = drawn(draw, only_view(crowded()))
+def test_labels_do_not_overlap_even_in_a_crowd() -> None:
+    drawing = drawn(rooflines.draw_steps, only_view(crowded()))
 
     axes = drawing.canvas.axes[0]
     labels = [text for text in texts(drawing) if text.zorder == 6]  # not the subtitle
@@ -373,7 +370,7 @@ def test_error_bars_by_hand() -> None:
         run("a", time_s=0.01), run("b", time_s=0.02), run("c", time_s=0.04),
         run("d", time_s=0.01, batch_size=16, images_processed=160),
     ], []))  # fmt: skip
-    table = times.rates_by_batch(view.runs)
+    table = times.list_rates(view)
 
     assert table[["batch_size", "rate"]].to_numpy().tolist() == [[8, 400.0], [16, 1600.0]]
     assert table["low"].tolist() == pytest.approx([8 / 0.05, 16 / 0.0125])
@@ -385,23 +382,16 @@ def test_error_bars_by_hand() -> None:
     assert ends[:, 1].tolist() == pytest.approx([8 / 0.05, 8 / 0.008])
 
 
-def test_intensity_by_level() -> None:
-    static = point("a", l2_bytes=200e9, least_bytes=50e9)
-    assert steps.level_intensities(static) == {"dram": 20.0, "l2": 5.0}
-    counter = point("a", provenance="counter", l2_bytes=200e9, l1_bytes=400e9)
-    assert steps.level_intensities(counter) == {"dram": 10.0, "l2": 5.0, "l1": 2.5}
-
-
 INFER: Any = {"mode": "infer"}
 TITLES = [
-    (steps.draw_steps, study([run("a"), run("b", **INFER)], [point("a"), point("b", **INFER)]),
+    (rooflines.draw_steps, study([run("a"), run("b", **INFER)], [point("a"), point("b", **INFER)]),
      "a GPU: training and inference steps"),
-    (steps.draw_steps, study([run("b", **INFER)], [point("b", **INFER)]),
+    (rooflines.draw_steps, study([run("b", **INFER)], [point("b", **INFER)]),
      "a GPU: inference steps"),
-    (steps.draw_layers, two_machines(),  # of the slowest run
+    (rooflines.draw_layers, two_machines(),  # of the slowest run
      "2 layers of net, fp32, 16 on a GPU. Longest: conv1 of net, fp32, 16 (4.00 ms, 20.0 % of the"
      " possible). Bound by compute: 2."),
-    (steps.draw_kernels, two_machines(),
+    (rooflines.draw_kernels, two_machines(),
      "1 kernel of net, fp32, 16 (1 launch) on a GPU. Longest: gemm of net, fp32, 16 (1.00 ms"),
     (times.draw_runtimes, study([run("a")], []),  # one time is no range
      "Step times: 10.0 ms (net, fp32, 8, a GPU)."),
@@ -418,7 +408,7 @@ def test_titles_and_captions(draw: Any, shown: Study, text: str) -> None:
 def test_the_docs_have_every_figure() -> None:
     page = (Path(__file__).parents[2] / "docs" / "figures.md").read_text(encoding="utf-8")
     names = ["roofline_ENV", "roofline_ENV_layers", "roofline_ENV_kernels",
-             "roofline_ENV_hierarchical", "throughput_ENV", "runtime"]  # fmt: skip
+             "throughput_ENV", "runtime"]  # fmt: skip
     assert [name for name in names if f"`{name}`" not in page] == []
 
 

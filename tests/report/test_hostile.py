@@ -10,16 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.report.hostile import (
-    GONE,
-    MEASURED,
-    Folder,
-    compared,
-    make_folder,
-    put,
-    refusal,
-    report,
-)
+from tests.report.hostile import GONE, MEASURED, Folder, compared, make_folder, put, refusal, report
 from tests.stored import write_run
 
 from ridgeline.cli import main

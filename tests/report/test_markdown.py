@@ -10,15 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.report.hand_study import (
-    TOY,
-    layer_row,
-    make_study,
-    phase_row,
-    run_row,
-    step_row,
-    stored,
-)
+from tests.report.hand_study import TOY, layer_row, make_study, phase_row, run_row, step_row, stored
 
 from ridgeline.report.figures import Figure
 from ridgeline.report.markdown import report_text, unwrap, write_report_md

@@ -7,14 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from tests.report.hand_study import (
-    NAN,
-    layer_row,
-    make_study,
-    run_row,
-    step_row,
-    training,
-)
+from tests.report.hand_study import NAN, layer_row, make_study, run_row, step_row, training
 
 from ridgeline.report.tables import (
     complexity_table,

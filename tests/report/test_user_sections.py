@@ -11,12 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.report.markdown import (
-    OLD_TITLE,
-    own_section,
-    read_words,
-    write_with_own_sections,
-)
+from ridgeline.report.markdown import OLD_TITLE, own_section, read_words, write_with_own_sections
 
 FIRST = f"# Title\n\ntext 1\n\n{own_section('analysis')}\n\nmore\n\n{own_section('appendix')}\n"
 SECOND = FIRST.replace("text 1", "text 2")

@@ -40,7 +40,7 @@ SCHEMA = 1
 FORMATS = ("table", "markdown", "json")
 ENDINGS = (".md", ".json")
 TOO_SLOW = 1
-SPARE = ("p", "peak memory", "J/sample", "samples/s", "why", "of A's step", "of A's sample")
+SPARE = ("peak memory", "J/sample", "samples/s", "why", "of A's step", "of A's sample")
 
 
 def compare(
@@ -65,8 +65,8 @@ def compare(
 ) -> None:
     """Compare two runs, labels, models, commits or results folders.
 
-    Ratio of the medians with its interval, a rank test, energy, memory, phases, layers;
-    and what else differs between the sides: versions, commits, clocks, limits.
+    Ratio of the medians with its interval, energy, memory, phases, layers;
+    and what else differs between the sides: versions, commits, clocks.
     """
     form = "json" if as_json else form
     opt.check_outputs(form, FORMATS, output, ENDINGS)

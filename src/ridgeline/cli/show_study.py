@@ -20,7 +20,7 @@ from ridgeline.cli.tables import (
 from ridgeline.findings import saving, saving_basis
 from ridgeline.report.configurations import describe_settings
 from ridgeline.report.study import BUSY
-from ridgeline.report.summary import floor_notes, write_headline
+from ridgeline.report.summary import write_headline
 from ridgeline.report.text import number
 from ridgeline.roofline.floors import describe_balances
 from ridgeline.roofline.work import short_kernel
@@ -149,11 +149,6 @@ def print_layers(study: Study, top: int) -> None:
     shown = shown.assign(model=[_name_run(study, p) for p in shown.to_dict("records")])
     header = ["model", "layer", "kind", "work", "time", "floor", "bound", "efficiency", "headroom"]
     _print_points(shown.to_dict("records"), header, ("kind", "floor", "work"), names=4)
-    notes = floor_notes(study)
-    pairs = shown.drop_duplicates("run_id").set_index("run_id")["model"].items()
-    for line in dict.fromkeys(f"{name}: {notes[str(run_id)]}" for run_id, name in pairs
-                              if run_id in notes):  # fmt: skip
-        print_text(line)
 
 
 def _name_run(study: Study, point: Point) -> str:

@@ -36,6 +36,8 @@ from ridgeline.report.comparison import (
     COMMIT,
     FOLDER,
     KINDS,
+    LABEL,
+    MODEL,
     RUN,
     SWEEP,
     Change,
@@ -43,7 +45,6 @@ from ridgeline.report.comparison import (
     Comparison,
     Part,
     Selection,
-    Setting,
     center,
     compare_groups,
     find_interval,
@@ -118,7 +119,7 @@ def compare_values(
     names, sides = [], []
     for text in (a, b):
         name, run_ids, note = choose_runs_of_value(cases, text)
-        mine = tuple(runs[run_id] for run_id in run_ids if run_id in runs)
+        mine = tuple(run for run_id, run in runs.items() if run_id in run_ids)
         names.append(name)
         sides.append(Selection(text=f"{sweep} {text}", kind=SWEEP, runs=mine,
                                problems=(note,) if note else ()))  # fmt: skip
@@ -140,11 +141,12 @@ def compare_sides(
 
     `compared` are the settings that may differ; None: those that tell the sides apart.
     """
-    is_strict = not {before.kind, after.kind}.isdisjoint((FOLDER, COMMIT))
     of_run = read_run_settings([*before.runs, *after.runs])
-    left, right = match_runs(
-        before.runs, after.runs, of_run, is_strict=is_strict, compared=compared
-    )
+    if compared is None:
+        compared = find_compared(before.runs, after.runs, of_run)
+    if not {before.kind, after.kind}.isdisjoint((FOLDER, COMMIT)):
+        compared = {*compared} - {*WORKLOAD}
+    left, right = (match_runs(side.runs, of_run, compared) for side in (before, after))
     pairs = [(left[key], right[key]) for key in left if key in right]
     names = _choose_names(of_run, before.runs, after.runs)
     left_names, right_names = (_name_groups(groups, of_run, names) for groups in (left, right))
@@ -191,29 +193,24 @@ def read_run_settings(runs: Runs) -> dict[str, RunSettings]:
 
 
 def match_runs(
-    before: Runs,
-    after: Runs,
-    settings: Mapping[str, RunSettings],
-    *,
-    is_strict: bool,
-    compared: Collection[str] | None = None,
-) -> tuple[Groups, Groups]:
-    """The runs of each side by the settings that must agree; equal keys are a match."""
+    runs: Runs, settings: Mapping[str, RunSettings], compared: Collection[str]
+) -> Groups:
+    """The runs of a side by the settings that must agree with the other side's."""
+    names = [name for name in MATCHED if name not in compared]
+    return group_by(runs, (tuple(settings[run.run_id][name] for name in names) for run in runs))
 
-    def is_compared(name: str) -> bool:
-        if compared is not None:
-            return name in compared
-        left, right = ({settings[run.run_id][name] for run in runs} for runs in (before, after))
-        return len(left) == len(right) == 1 and left != right
 
-    must_agree = [
-        name for name in MATCHED if (is_strict and name in WORKLOAD) or not is_compared(name)
-    ]
-    left, right = (
-        group_by(runs, (tuple(settings[run.run_id][name] for name in must_agree) for run in runs))
-        for runs in (before, after)
-    )
-    return left, right
+def find_compared(before: Runs, after: Runs, settings: Mapping[str, RunSettings]) -> set[str]:
+    """The settings that have one value on all of one side, and another on all of the other."""
+    values = {
+        name: [{settings[run.run_id][name] for run in side} for side in (before, after)]
+        for name in MATCHED
+    }
+    return {
+        name
+        for name, (left, right) in values.items()
+        if len(left) == len(right) == 1 and left != right
+    }
 
 
 def _name_groups(
@@ -275,27 +272,30 @@ def compare_runs(
     name: str, before: Runs, after: Runs, *, layers: Mapping[str, pd.DataFrame] | None = None
 ) -> ComparedRuns:
     """Compare runs of one configuration; `layers` has tables by run id, where there are any."""
-    sides, tables = (before, after), layers or {}
-    runs = [*before, *after]
+    runs, tables = [*before, *after], layers or {}
     per = STEP if len({samples_per_step(run) for run in runs}) == 1 else SAMPLE
     busy = [*_name_disturbance("A", before), *_name_disturbance("B", after)]
 
-    def gather(read: Callable[[MeasuredRun], Parts]) -> list[dict[str, list[list[float]]]]:
-        return [_gather(read, of, per) for of in sides]
+    def compare_parts(read: Callable[[MeasuredRun], Parts]) -> tuple[Part, ...]:
+        return _compare_parts(*(_gather(read, side, per) for side in (before, after)))
 
-    times = gather(lambda run: {STEP: run.result.step_time_s.samples})
-    time = compare_groups(times[0][STEP], times[1][STEP], is_judged=not busy)
-    phases = gather(
-        lambda run: {name: p.samples or (p.median,) for name, p in run.result.split_s.items()}
-    )
-    timed = gather(lambda run: layer_samples(tables[run.run_id]) if run.run_id in tables else {})
+    def read_phases(run: MeasuredRun) -> Parts:
+        return {name: p.samples or (p.median,) for name, p in run.result.split_s.items()}
+
+    def read_layers(run: MeasuredRun) -> Parts:
+        return layer_samples(tables[run.run_id]) if run.run_id in tables else {}
+
+    steps = [_gather(lambda run: {STEP: run.result.step_time_s.samples}, side, per)[STEP]
+             for side in (before, after)]  # fmt: skip
+    time = compare_groups(*steps, is_judged=not busy)
+    has_layers = all(any(map(read_layers, side)) for side in (before, after))
     return ComparedRuns(
         name=name,
         per=per,
         time=time,
         others=_compare_quantities(before, after, is_judged=not busy),
-        phases=_compare_parts(*phases),
-        layers=_compare_parts(*timed) if all(timed) else (),
+        phases=compare_parts(read_phases),
+        layers=compare_parts(read_layers) if has_layers else (),
         conditions=find_conditions(before, after, time.ratio),
         warnings=tuple(dict.fromkeys(text for run in runs for text in run.result.warnings)),
         run_ids=(tuple(r.run_id for r in before), tuple(r.run_id for r in after)),
@@ -327,22 +327,22 @@ def _read_energy(run: MeasuredRun) -> list[float]:
     return [window.energy_j_per_step / samples_per_step(run) for window in energy.windows]
 
 
-QUANTITIES: dict[str, tuple[Callable[[MeasuredRun], list[float]], str]] = {  # and of what
+QUANTITIES: dict[str, Callable[[MeasuredRun], list[float]]] = {
     # of the median step, as everywhere: the mean follows a single slow step
-    "samples_per_s": (lambda run: [run.result.samples_per_s], "runs"),
-    "energy_j_per_sample": (_read_energy, "windows"),
-    "peak_memory_bytes": (lambda run: [run.result.peak_memory_bytes or 0.0], "runs"),
+    "samples_per_s": lambda run: [run.result.samples_per_s],
+    "energy_j_per_sample": _read_energy,
+    "peak_memory_bytes": lambda run: [run.result.peak_memory_bytes or 0.0],
 }
 
 
 def _compare_quantities(before: Runs, after: Runs, *, is_judged: bool) -> dict[str, Change]:
     """Those that all runs have; no ratio can be made of a zero."""
     changes = {}
-    for name, (read, of) in QUANTITIES.items():
-        groups = [[read(run) for run in runs] for runs in (before, after)]
-        if all(values and min(values) > 0 for group in groups for values in group):
+    for name, read in QUANTITIES.items():
+        left, right = ([read(run) for run in runs] for runs in (before, after))
+        if all(values and min(values) > 0 for values in (*left, *right)):
             judge = is_judged or name in AT_ANY_LOAD
-            changes[name] = compare_groups(groups[0], groups[1], of=of, is_judged=judge)
+            changes[name] = compare_groups(left, right, is_judged=judge)
     return changes
 
 
@@ -388,24 +388,24 @@ def layer_samples(table: pd.DataFrame) -> Parts:
 # ---------------------------------------------------------------- settings and conditions
 
 
-def find_settings(before: Runs, after: Runs) -> tuple[Setting, ...]:
-    """Settings, device, versions, commits and environment variables that differ between sides."""
-    variables = sorted({
+def find_settings(before: Runs, after: Runs) -> dict[str, tuple[str, str]]:
+    """Settings, device, versions, commits and environment variables that differ between sides.
+
+    Several values of one side are all named: `2.10.0, 2.11.0`.
+    """
+    variables = {
         name for run in (*before, *after) for name in speed_variables(run.made.environment)
-    })  # fmt: skip
+    }
     left, right = _read_values(before, variables), _read_values(after, variables)
-    return tuple(
-        Setting(name=name, before=left.get(name, NOT_KNOWN), after=right.get(name, NOT_KNOWN))
-        for name in dict.fromkeys([*left, *right])
-        if left.get(name) != right.get(name)
-    )
+    names = dict.fromkeys([*left, *right])
+    pairs = {name: (left.get(name, NOT_KNOWN), right.get(name, NOT_KNOWN)) for name in names}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def _read_values(runs: Runs, variables: Sequence[str]) -> dict[str, str]:
-    """All settings of some runs; several values of one are all named."""
+def _read_values(runs: Runs, variables: Collection[str]) -> dict[str, str]:
     values = defaultdict(set)
     for run in runs:
-        recorded = {name: run.made.environment.get(name, NOT_SET) for name in variables}
+        recorded = {name: run.made.environment.get(name, NOT_SET) for name in sorted(variables)}
         for name, value in {**_read_settings(run), **recorded}.items():
             values[name].add(setting_text(value))
     return {name: ", ".join(sorted(texts)) for name, texts in values.items()}
@@ -457,31 +457,13 @@ def setting_text(value: Any) -> str:
 
 
 def find_conditions(before: Runs, after: Runs, ratio: float) -> tuple[str, ...]:
-    """Clocks, limits and idle time that differ; `ratio` is that of the times."""
-    lines = []
-    clocks = _read_medians(before, after, lambda run: run.result.conditions.during.clock_hz)
-    if clocks and all(clocks) and abs(clocks[1] / clocks[0] - 1) > CLOCK_DIFFERS:
-        explains = abs(ratio * clocks[1] / clocks[0] - 1) < CLOCK_DIFFERS
-        lines.append(f"clock {clocks[0] / 1e6:.0f} → {clocks[1] / 1e6:.0f} MHz"
-                     + (" explains it" if explains else ""))  # fmt: skip
-    left, right = (
-        {reason for run in runs for reason in run.result.conditions.during.throttle_reasons}
-        for runs in (before, after)
-    )
-    for when, new in (("before", left - right), ("after", right - left)):
-        if new:
-            lines.append(f"held down by {', '.join(sorted(new))} only {when}")
-    return tuple(lines)
-
-
-def _read_medians(
-    before: Runs, after: Runs, read: Callable[[MeasuredRun], float | None]
-) -> tuple[float, float] | None:
-    """Of both sides, if both know it."""
-    left, right = (
-        [value for run in runs if (value := read(run)) is not None] for runs in (before, after)
-    )
-    return (median(left), median(right)) if left and right else None
+    """Clocks that differ, where all runs know theirs; `ratio` is that of the times."""
+    every = [[run.result.conditions.during.clock_hz for run in side] for side in (before, after)]
+    left, right = (median(clock or 0.0 for clock in clocks) for clocks in every)
+    if not all(map(all, every)) or abs(right / left - 1) <= CLOCK_DIFFERS:
+        return ()
+    explains = " explains it" if abs(ratio * right / left - 1) < CLOCK_DIFFERS else ""
+    return (f"clock {left / 1e6:.0f} → {right / 1e6:.0f} MHz{explains}",)
 
 
 # ---------------------------------------------------------------- selecting a side
@@ -506,25 +488,17 @@ def select(text: str, results: ResultsFolder) -> Selection:
         return replace(select(path.name, ResultsFolder(path.parent.parent)), text=text)
     if text.endswith("/"):
         return _read_folder(text)
-    is_named = colon and kind in KINDS
-    kinds, name = ([kind], name) if is_named else ([k for k in KINDS if k != COMMIT], text)
+    kinds, name = ([kind], name) if colon and kind in KINDS else ((RUN, LABEL, MODEL), text)
     index = _read_timed(results)
-    candidates = [_find(kind, name, index) for kind in kinds]
+    there = [side for one in kinds if (side := _find(one, name, index)).runs]
     if is_results(path):
-        candidates.append(_read_folder(text))
-    there = [one for one in candidates if one.runs]
+        there.append(_read_folder(text))
     if not there:
         raise _explain_nothing(text, name, results, index)
     if len(there) > 1:
-        forms = [f"{one.text}/" if one.kind == FOLDER else f"{one.kind}:{one.text}"
-                 for one in there]  # fmt: skip
+        forms = [f"{text}/" if one.kind == FOLDER else f"{one.kind}:{name}" for one in there]
         raise RidgelineError(
             f"{text!r} may mean {len(there)} things", hint=f"write one of {', '.join(forms)}"
-        )
-    if there[0].kind == RUN and len(there[0].runs) > 1:
-        raise RidgelineError(
-            f"{text!r} is the name of {len(there[0].runs)} runs",
-            hint=f"write more of it: {some([run.run_id for run in there[0].runs], joint=', ')}",
         )
     return replace(there[0], text=text)
 
@@ -557,33 +531,32 @@ def _read_folder(text: str) -> Selection:
 
 
 def _find(kind: str, name: str, index: ResultsIndex) -> Selection:
-    """Everything of this kind that has this name; perhaps nothing."""
+    """Everything of this kind that has this name; perhaps nothing. A beginning that several runs
+    or commits have is an error.
+    """
+    found = [(run, full) for run in index.runs for full in _list_names(kind, run, name)]
+    full_names = sorted({full for _, full in found})
+    if kind in (RUN, COMMIT) and len(full_names) > 1:
+        raise RidgelineError(
+            f"{name!r} may be {len(full_names)} {kind}s",
+            hint=f"write more of it: {some(full_names, joint=', ')}",
+        )
+    runs = {run.run_id: run for run, _ in found}
+    return Selection(text=name, kind=kind, runs=tuple(runs.values()), problems=index.problems)
+
+
+def _list_names(kind: str, run: MeasuredRun, name: str) -> list[str]:
+    """What a run is called in full, where that fits a name."""
     if kind == RUN:
-        runs = tuple(run for run in index.runs if _has_id(run.run_id, name))
-    elif kind == COMMIT:
-        runs = _find_commit(name, index.runs)
-    else:
-        runs = tuple(run for run in index.runs if getattr(run.request, kind) == name)
-    return Selection(text=name, kind=kind, runs=runs, problems=index.problems)
+        return [run.run_id] if _has_id(run.run_id, name) else []
+    if kind == COMMIT:
+        commits = (run.made.commit, run.made.ridgeline_commit)
+        return [one.sha for one in commits if one is not None and one.sha.startswith(name)]
+    return [name] if getattr(run.request, kind) == name else []
 
 
 def _has_id(run_id: str, name: str) -> bool:
     return run_id.startswith(name) or run_id.endswith(f"-{name}")
-
-
-def _find_commit(name: str, runs: Iterable[MeasuredRun]) -> tuple[MeasuredRun, ...]:
-    matches = [
-        (run, commit.sha)
-        for run in runs
-        for commit in (run.made.commit, run.made.ridgeline_commit)
-        if commit is not None and commit.sha.startswith(name)
-    ]
-    if len(shas := sorted({sha for _, sha in matches})) > 1:
-        raise RidgelineError(
-            f"{name!r} is the beginning of {len(shas)} commits",
-            hint=f"write more of it: {some(shas, joint=', ')}",
-        )
-    return tuple({run.run_id: run for run, _ in matches}.values())
 
 
 def _explain_nothing(

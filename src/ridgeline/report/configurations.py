@@ -19,14 +19,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.report.text import group_by, number, plain, records
-from ridgeline.settings import (
-    LOADING,
-    STEP_SETTINGS,
-    SYNTHETIC,
-    SYNTHETIC_HOST,
-    WORDS,
-    Settings,
-)
+from ridgeline.settings import LOADING, STEP_SETTINGS, SYNTHETIC, SYNTHETIC_HOST, WORDS, Settings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,15 +51,14 @@ TEXTS = {
 
 def read_settings(row: Mapping[str, Any]) -> dict[str, Any]:
     """All SETTINGS of a run, from its row in the table of runs; None is the usual value."""
-    settings = {name: _read_setting(name, row.get(name)) for name in SETTINGS}
+    known = {name: plain(row.get(name)) for name in SETTINGS}
+    settings = {
+        name: None if value is False or value in ("", USUAL.get(name)) else value
+        for name, value in known.items()
+    }
     if settings["data_root"] in NO_DATA:
         settings |= dict.fromkeys(LOADING)
     return settings
-
-
-def _read_setting(name: str, value: Any) -> Any:
-    known = plain(value)
-    return None if known is False or known == "" or known == USUAL.get(name) else known
 
 
 def read_all_settings(runs: pd.DataFrame) -> list[dict[str, Any]]:
@@ -135,6 +127,7 @@ class Case:
     run: Mapping[str, Any]  # a row of study.runs
     run_ids: tuple[str, ...]
     step_times_s: tuple[float, ...]  # of each of its runs
+    ends_s: tuple[float, float]  # of the 95 % intervals of all of them
     step: Mapping[str, Any]  # a row of study.points; empty: it has no place
     env: str
     model: str
@@ -214,6 +207,10 @@ def _make_case(
         run=middle,
         run_ids=tuple(str(row["run_id"]) for row in rows),
         step_times_s=tuple(float(row["step_median_s"]) for row in rows),
+        ends_s=(
+            min(_read_end("low", row) for row in rows),
+            max(_read_end("high", row) for row in rows),
+        ),
         step=step,
         env=str(settings["env"]),
         model=str(settings["model"]),
@@ -228,6 +225,11 @@ def _make_case(
         bound=plain(step.get("bound")),
         work=step.get("provenance"),
     )
+
+
+def _read_end(end: str, row: Mapping[str, Any]) -> float:
+    """Of the interval of a step; a run without one, as an imported one, is its time alone."""
+    return number(row.get(f"step_interval_{end}_s")) or float(row["step_median_s"])
 
 
 def _read_steps(points: pd.DataFrame) -> dict[str, dict[str, Any]]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.records import RANKED, AlgorithmResult, ConvLayer
 from ridgeline.report.stored import Machines
-from ridgeline.report.text import counted, no_rows, plain, records, times
+from ridgeline.report.text import counted, no_rows, number, plain, records, times
 from ridgeline.roofline.floors import add_floors, flops_column
 from ridgeline.store import MeasuredRun, StoredConv, StoredConvNetwork
 from ridgeline.units import format_percent, format_time
@@ -47,7 +47,6 @@ class Convolutions:
 
     rows: pd.DataFrame = field(default_factory=no_rows)  # an algorithm on a pass of a layer
     losses: pd.DataFrame = field(default_factory=no_rows)
-    totals: pd.DataFrame = field(default_factory=no_rows)  # losses of whole networks
     networks: pd.DataFrame = field(default_factory=no_rows)  # whole models, timed
 
     @property
@@ -69,13 +68,7 @@ def join_convolutions(
     rows = layer_rows(networks, pass_rows(convolutions, machines))
     if len(rows):
         rows = rows[rows["layer"].str.contains(layers, regex=False)]
-    losses = find_losses(rows)
-    return Convolutions(
-        rows=rows,
-        losses=losses,
-        totals=find_totals(losses),
-        networks=network_rows(networks, runs),
-    )
+    return Convolutions(rows=rows, losses=find_losses(rows), networks=network_rows(networks, runs))
 
 
 # ---------------------------------------------------------------- tables
@@ -85,21 +78,19 @@ def pass_rows(runs: Iterable[StoredConv], machines: Machines) -> pd.DataFrame:
     """A row for each algorithm on each pass of each shape: the latest that was measured."""
     import pandas as pd
 
-    latest: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for run in runs:
-        for one in run.result.timings:
-            row = _pass_row(run, one)
-            row["_roofs"] = machines.of(run).roofs
-            key = tuple(row[name] for name in (*SETUP, "shape", "phase", "algorithm"))
-            latest.pop(key, None)
-            latest[key] = row
-    if not latest:
+    rows = [
+        {**_pass_row(run, one), "_roofs": machines.of(run).roofs}
+        for run in runs
+        for one in run.result.timings
+    ]
+    if not rows:
         return no_rows()
-    tables = []
-    table = pd.DataFrame(latest.values())
-    for _, same in table.groupby(table["_roofs"].map(id), sort=False):
-        roofs = same["_roofs"].iloc[0]
-        tables.append(_with_floors(same.drop(columns="_roofs"), roofs))
+    table = pd.DataFrame(rows)
+    table = table.drop_duplicates([*SETUP, "shape", "phase", "algorithm"], keep="last")
+    tables = [
+        _with_floors(same.drop(columns="_roofs"), same["_roofs"].iloc[0])
+        for _, same in table.groupby(table["_roofs"].map(id), sort=False)
+    ]
     return pd.concat(tables).sort_index()
 
 
@@ -198,24 +189,6 @@ def ran_text(row: Mapping[str, Any]) -> str:
     return str(row["implementation"] or ", ".join(row["kernels"]))
 
 
-def find_totals(losses: pd.DataFrame) -> pd.DataFrame:
-    """The losses of a network: all layers and passes of it together, by choice."""
-    if losses.empty:
-        return no_rows()
-    uses = losses["uses"]
-    whole = losses.assign(
-        time_s=losses["chosen_time_s"] * uses,
-        best_s=losses["best_time_s"] * uses,
-        doubts=losses["doubt"].ne("") & losses["lost"].gt(0),
-    )
-    keys = [*NETWORK, "chosen"]
-    totals = whole.groupby(keys, sort=False, dropna=False)[
-        ["time_s", "best_s", "lost_s", "doubts"]
-    ].sum()
-    totals = totals.reset_index()
-    return totals.assign(lost=totals["lost_s"] / totals["time_s"])
-
-
 def network_rows(
     networks: Iterable[StoredConvNetwork], runs: Iterable[MeasuredRun]
 ) -> pd.DataFrame:
@@ -223,24 +196,25 @@ def network_rows(
     import pandas as pd
 
     known = {_whole_key(one.request) for one in networks}
-    latest: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for run in runs:
-        request, energy = run.request, run.result.energy
-        key = _whole_key(request)
-        if key not in known:
-            continue
-        same = (key, request.algorithm, run.result.device_name)
-        latest.pop(same, None)
-        latest[same] = {
-            "model": request.model, "algorithm": request.algorithm,
-            "batch_size": request.batch_size, "input_size": size_text(request.input_size),
-            "mode": request.mode, "precision": run.result.precision,
-            "time_s": run.result.step_time_s.median,
-            "energy_j": energy.energy_j_per_step if energy else None,
-            "device_name": run.result.device_name, "run_id": run.run_id,
-            "notes": [text for text in run.result.warnings if "convolutions ran under" in text],
-        }  # fmt: skip
-    return pd.DataFrame(latest.values())
+    rows = [_network_row(run) for run in runs if _whole_key(run.request) in known]
+    if not rows:
+        return no_rows()
+    table = pd.DataFrame(rows).drop_duplicates("key", keep="last")
+    return table.drop(columns="key").reset_index(drop=True)
+
+
+def _network_row(run: MeasuredRun) -> dict[str, Any]:
+    request, result = run.request, run.result
+    return {
+        "key": (_whole_key(request), request.algorithm, result.device_name),
+        "model": request.model, "algorithm": request.algorithm,
+        "batch_size": request.batch_size, "input_size": size_text(request.input_size),
+        "mode": request.mode, "precision": result.precision,
+        "time_s": result.step_time_s.median,
+        "energy_j": result.energy.energy_j_per_step if result.energy else None,
+        "device_name": result.device_name, "run_id": run.run_id,
+        "notes": [text for text in result.warnings if "convolutions ran under" in text],
+    }  # fmt: skip
 
 
 def _whole_key(request: Any) -> tuple[Any, ...]:
@@ -326,19 +300,25 @@ def _plain(value: Any) -> Any:
 
 
 def describe_totals(found: Convolutions) -> list[str]:
-    """A sentence for each choice on each network: what it costs."""
-    return [
+    """A sentence for each choice on each network: what it costs, all layers and passes together."""
+    if found.losses.empty:
+        return []
+    losses = found.of_networks
+    groups = losses.groupby([*NETWORK, "chosen"], sort=False, dropna=False)
+    return [_describe_total(records(same)[0], same) for _, same in groups]
+
+
+def _describe_total(row: Mapping[str, Any], same: pd.DataFrame) -> str:
+    time_s = float((same["chosen_time_s"] * same["uses"]).sum())
+    best_s = float((same["best_time_s"] * same["uses"]).sum())
+    doubts = int((same["doubt"].ne("") & same["lost"].gt(0)).sum())
+    return (
         f"{row['model']}{at_size(row)}, {row['mode']}, {row['precision']}, batch"
-        f" {row['batch_size']}: the convolutions of a step take {format_time(row['time_s'])} by"
-        f" {row['chosen']} and {format_time(row['best_s'])} with the best algorithm for each layer:"
-        f" {format_percent(row['lost'])} is lost{_doubts(row)}"
-        for row in records(found.totals)
-        if row["model"]
-    ]
-
-
-def _doubts(row: Mapping[str, Any]) -> str:
-    return f"; {counted(row['doubts'], 'loss', 'losses')} in doubt" if row["doubts"] else ""
+        f" {row['batch_size']}: the convolutions of a step take {format_time(time_s)} by"
+        f" {row['chosen']} and {format_time(best_s)} with the best algorithm for each layer:"
+        f" {format_percent(same['lost_s'].sum() / time_s)} is lost"
+        + (f"; {counted(doubts, 'loss', 'losses')} in doubt" if doubts else "")
+    )
 
 
 def at_size(row: Mapping[str, Any]) -> str:
@@ -356,14 +336,11 @@ def largest_losses(found: Convolutions) -> list[dict[str, str]]:
             "layer": f"{row['layer'] or row['shape']}, {row['phase']}",
             "chosen": f"{row['chosen']}: {row['chosen_kernels']}"[:LONGEST],
             "its time": format_time(row["chosen_time_s"]), "best": row["best"],
-            "best time": format_time(row["best_time_s"]), "lost": _lost_text(row),
+            "best time": format_time(row["best_time_s"]),
+            "lost": format_percent(row["lost"]) + (" (in doubt)" if row["doubt"] else ""),
         }
         for row in records(worst)
     ]  # fmt: skip
-
-
-def _lost_text(row: Mapping[str, Any]) -> str:
-    return format_percent(row["lost"]) + (" (in doubt)" if row["doubt"] else "")
 
 
 def whole_networks(found: Convolutions) -> list[dict[str, str]]:
@@ -372,8 +349,7 @@ def whole_networks(found: Convolutions) -> list[dict[str, str]]:
         {
             "network": f"{row['model']}{at_size(row)}, batch {row['batch_size']}",
             "algorithm": row["algorithm"], "step": format_time(row["time_s"]),
-            "energy": f"{row['energy_j']:.3g} J" if row["energy_j"] == row["energy_j"]
-            and row["energy_j"] is not None else "",
+            "energy": "" if number(row["energy_j"]) is None else f"{row['energy_j']:.3g} J",
             "not its own": "; ".join(note.partition(" convolutions")[0] for note in row["notes"]),
         }
         for row in records(found.networks)

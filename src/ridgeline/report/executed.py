@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,6 @@ from ridgeline.profile.step_kernels import TOLERANCE
 from ridgeline.records import ProfileSummary
 from ridgeline.report.stored import COUNTERS, TIME
 from ridgeline.report.text import listed, number, records, three_digits, times
-from ridgeline.report.views import capture_command
 from ridgeline.roofline.causes import AGREE, PARTLY, UNEXPLAINED, UNKNOWN
 from ridgeline.roofline.floors import flops_columns, roof_of
 from ridgeline.roofline.work import OPTIMIZER, family
@@ -81,18 +81,14 @@ def captures_table(captures: Sequence[StoredCapture], points: pd.DataFrame) -> p
 
     whole = points[points["grain"].eq("capture")]
     known = {str(row["run_id"]): row for row in records(whole)}
-    rows = [_capture_row(run, known[run.run_id]) for run in captures if run.run_id in known]
-    table = pd.DataFrame(rows, columns=list(CAPTURE_COLUMNS))
-    more = [name for name in whole.columns if name not in ("env", "label")]
-    return table.merge(whole[more], on="run_id", how="left")
+    rows = [_describe_row(run, known[run.run_id]) for run in captures if run.run_id in known]
+    return pd.DataFrame(rows, columns=list(dict.fromkeys([*CAPTURE_COLUMNS, *whole.columns])))
 
 
-def _capture_row(run: StoredCapture, point: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_row(run: StoredCapture, point: Mapping[str, Any]) -> dict[str, Any]:
     result = run.result
     return {
-        "run_id": run.run_id,
-        "label": point["label"],
-        "env": point["env"],
+        **point,
         "device_name": result.device_name or "",
         "files": ", ".join(sources_of(run)),
         "format": result.kind or "",
@@ -101,7 +97,7 @@ def _capture_row(run: StoredCapture, point: Mapping[str, Any]) -> dict[str, Any]
         "step_time_s": result.step_time_s,
         "warnings": "\n".join(result.warnings),
         "timestamp": run.made.time or None,
-        "command": capture_command(run),
+        "command": shlex.join(run.made.command),
     }
 
 
@@ -161,21 +157,6 @@ class Executed:
         return bool(self.flops_by_roof) or self.bytes_by_level["dram"] is not None
 
 
-def list_executed(
-    kernels: pd.DataFrame,
-    stored: Sequence[tuple[str, StoredProfile | StoredCapture | None, float | None]],
-) -> dict[str, Executed]:
-    """By run, those whose kernels are known; `stored` has runs, profiles and times of steps."""
-    if kernels.empty:
-        return {}
-    tables = {str(run_id): table for run_id, table in kernels.groupby("run_id", sort=False)}
-    return {
-        run_id: make_executed(run_id, profile, tables[run_id], step_s)
-        for run_id, profile, step_s in stored
-        if run_id in tables
-    }
-
-
 def make_executed(
     run_id: str,
     profile: StoredProfile | StoredCapture | None,
@@ -232,19 +213,13 @@ def describe_trust(one: Executed) -> str:
     ratios = {"copy": test.copy_ratio, "product": test.product_ratio} if test else {}
     tested = [f"a {what} counted {three_digits(ratio)}"
               for what, ratio in ratios.items() if ratio is not None]  # fmt: skip
-    if tested:
-        doubt = (
-            ""
-            if test is None or test.is_trusted
-            else f": outside {TRUSTED}, so doubt these counters"
-        )
+    if test and tested:
+        doubt = "" if test.is_trusted else f": outside {TRUSTED}, so doubt these counters"
         parts.append(f"self-test: {listed(tested)} of the truth{doubt}")
     if result.attributed_share is not None:
-        layers = result.layer_share
-        parts.append(
-            f"{format_percent(result.attributed_share)} of the kernels' time is attributed to a"
-            f" phase{'' if layers is None else f', {format_percent(layers)} to a layer'}"
-        )
+        phases, layers = format_percent(result.attributed_share), result.layer_share
+        to_layers = "" if layers is None else f", {format_percent(layers)} to a layer"
+        parts.append(f"{phases} of the kernels' time is attributed to a phase{to_layers}")
     if one.tier == TIME:
         parts.append("times only: no counter was read")
     return "; ".join(parts)
@@ -254,10 +229,11 @@ def _describe_gap(one: Executed, kernel_s: float, step_s: float) -> str:
     """Kernel time and step time side by side, and what lies between."""
     busy_s, copies = one.result.busy_time_s, one.result.copies
     copy_s = copies.time_s if copies else 0.0
-    overlap = describe_overlap(kernel_s + copy_s, busy_s)
+    is_overlapping = busy_s is not None and busy_s <= (1 - OVERLAP) * (kernel_s + copy_s)
     text = f"kernels take {format_time(kernel_s)} ({one.launches} launches)"
     text += f" and copies {format_time(copy_s)}" if copy_s else ""
-    text += f", {overlap}," if overlap else ""
+    if busy_s and is_overlapping:
+        text += f", some at the same time: {format_time(busy_s)} on the clock,"
     text += f" of a step of {format_time(step_s)}"
     gap_s = step_s - (busy_s or kernel_s)
     if gap_s < 0:
@@ -266,10 +242,3 @@ def _describe_gap(one: Executed, kernel_s: float, step_s: float) -> str:
         f"{text}; the other {format_time(gap_s)} ({format_percent(gap_s / step_s)}) is"
         " launch overhead and waiting for the host, which no roof shows"
     )
-
-
-def describe_overlap(together_s: float, busy_s: float | None) -> str:
-    """How much of the device's time kernels and copies take that run at the same time."""
-    if busy_s is None or busy_s > (1 - OVERLAP) * together_s:
-        return ""
-    return f"some at the same time: {format_time(busy_s)} on the clock"

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.report import sections
 from ridgeline.report.hypotheses import Hypothesis, judge_hypotheses
+from ridgeline.report.predictions import describe_predictions
 from ridgeline.report.study import Study
 from ridgeline.report.summary import name_study
 from ridgeline.report.text import Markdown, markdown, template_environment
@@ -86,6 +87,8 @@ def report_text(
         study=study,
         has_captures=not study.captures.empty,
         **{name: values(study) for name, values in sections.VALUES.items()},
+        tables=sections.list_tables(study),
+        predictions=describe_predictions(study.predictions),
         figures=sections.arrange_figures(figures, folder),
         verdicts=judged,
         outcomes=sections.list_outcomes(judged),

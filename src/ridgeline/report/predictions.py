@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.predict.stored import StoredPrediction, is_comparable
 from ridgeline.report.stored import count_key, run_key
-from ridgeline.report.text import counted, no_rows, number, records
+from ridgeline.report.text import counted, no_rows
 from ridgeline.store import MeasuredRun
-from ridgeline.units import format_percent, format_time, si
+from ridgeline.units import format_percent
 from ridgeline.workloads.workload import size_text
 
 if TYPE_CHECKING:
@@ -24,12 +24,7 @@ CURVE = ("model", "mode", "precision", "optimizer", "input_size", "seq_len", "ma
 def join_predictions(
     stored: Sequence[StoredPrediction], runs: Iterable[MeasuredRun]
 ) -> pd.DataFrame:
-    """A row per prediction, in the order of models and batches, with the median of its runs.
-
-    Columns: those of CURVE, batch_size, what_if, time_s, low_s, high_s, kernel_time_s,
-    host_time_s, bound, memory_bytes, fits, power_w, energy_j, basis, measured_s, error, is_inside,
-    runs, run_id, made_at.
-    """
+    """A row per prediction, in the order of models and batches, with the median of its runs."""
     import pandas as pd
 
     if not stored:
@@ -48,6 +43,8 @@ def _make_row(one: StoredPrediction, runs: dict[str, list[MeasuredRun]]) -> dict
             if is_comparable(run.request, run.result, one)]  # fmt: skip
     measured_s = median(run.result.step_time_s.median for run in same) if same else None
     low_s, high_s = step.interval_s
+    basis = [] if step.source == "measured" else [step.source]
+    basis += [f"{format_percent(share)} {name}" for name, share in step.provenance.items()]
     return {
         "model": request.model, "batch_size": request.batch_size, "mode": request.mode,
         "precision": request.precision,
@@ -55,21 +52,16 @@ def _make_row(one: StoredPrediction, runs: dict[str, list[MeasuredRun]]) -> dict
         "input_size": size_text(request.input_size or ()), "seq_len": request.seq_len,
         "machine": step.machine, "compile": one.compile_mode or "", "what_if": one.what_if,
         "time_s": step.time_s, "low_s": low_s, "high_s": high_s,
+        "samples_per_s": request.batch_size / step.time_s,
         "confidence": step.confidence, "kernel_time_s": step.kernel_time_s,
         "host_time_s": step.host_time_s, "bound": step.bound, "memory_bytes": step.memory_bytes,
         "fits": step.fits, "power_w": step.power_w, "energy_j": step.energy_j,
-        "basis": describe_basis(step.provenance, step.source),
+        "basis": ", ".join(basis),
         "measured_s": measured_s,
         "error": step.time_s / measured_s - 1 if measured_s else None,
         "is_inside": low_s <= measured_s <= high_s if measured_s else None,
         "runs": len(same), "run_id": same[-1].run_id if same else "", "made_at": one.made_at,
     }  # fmt: skip
-
-
-def describe_basis(shares: Any, source: str) -> str:
-    """`81 % measured, 19 % interpolated`: where the operators' times are from."""
-    parts = [f"{format_percent(share)} {name}" for name, share in shares.items()]
-    return ", ".join([*([] if source == "measured" else [source]), *parts])
 
 
 def describe_predictions(predictions: pd.DataFrame) -> list[str]:
@@ -87,36 +79,6 @@ def describe_predictions(predictions: pd.DataFrame) -> list[str]:
         f" {inside} of {len(known)} measured times are inside the"
         f" {100 * float(known['confidence'].iloc[0]):.0f} % interval"
     ]
-
-
-def list_predictions(predictions: pd.DataFrame) -> list[dict[str, str]]:
-    """Rows for people."""
-    return [_describe(row) for row in records(predictions)]
-
-
-def _describe(row: dict[str, Any]) -> dict[str, str]:
-    measured, error = number(row["measured_s"]), number(row["error"])
-    rate = row["batch_size"] / row["time_s"]
-    inside = {True: "yes", False: "no"}.get(row["is_inside"], "") if measured else ""
-    joules = number(row["energy_j"])
-    return {
-        "model": str(row["model"]),
-        "batch": str(row["batch_size"]),
-        "mode": " ".join(filter(None, (str(row["mode"]), str(row["precision"]), row["compile"]))),
-        "machine": str(row["machine"]),
-        "what if": str(row["what_if"]),
-        "predicted": format_time(row["time_s"]),
-        "interval": f"{format_time(row['low_s'])} – {format_time(row['high_s'])}",
-        "measured": format_time(measured) if measured else "",
-        "error": f"{100 * error:+.1f} %" if error is not None else "",
-        "inside": inside,
-        "samples/s": si(rate, ""),
-        "bound by": str(row["bound"]),
-        "memory": si(row["memory_bytes"], "B")
-        + {True: "", False: ", does not fit"}.get(row["fits"], ""),
-        "energy": si(joules, "J") if joules else "",
-        "operators": str(row["basis"]),
-    }
 
 
 def name_curve(curve: pd.DataFrame) -> str:

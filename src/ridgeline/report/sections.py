@@ -16,15 +16,8 @@ from urllib.parse import quote
 
 from ridgeline.findings import NO_BOUND, OVERLAPS, SYSTEM
 from ridgeline.machine.describe import Description
-from ridgeline.records import BACKWARD, PHASES
 from ridgeline.report import tables
-from ridgeline.report.configurations import (
-    ENVIRONMENT,
-    NO_DATA,
-    PLACE,
-    Case,
-    alike,
-)
+from ridgeline.report.configurations import ENVIRONMENT, NO_DATA, PLACE, Case, alike
 from ridgeline.report.convolutions import (
     OF_CONVOLUTIONS,
     describe_totals,
@@ -33,11 +26,11 @@ from ridgeline.report.convolutions import (
 )
 from ridgeline.report.executed import Executed, describe_times, describe_trust
 from ridgeline.report.hypotheses import OUTCOMES, Verdict
-from ridgeline.report.predictions import PREDICTION, describe_predictions, list_predictions
+from ridgeline.report.predictions import PREDICTION
 from ridgeline.report.study import Study
 from ridgeline.report.summary import write_headline
-from ridgeline.report.sweeps import describe_for_text
-from ridgeline.report.tables import GIGA, MS, SHOWN, Column, compact, quantity, share, text
+from ridgeline.report.sweeps import read_sweeps
+from ridgeline.report.tables import MS, SHOWN, Column, compact, quantity, share, text
 from ridgeline.report.text import (
     Markdown,
     capped,
@@ -47,12 +40,10 @@ from ridgeline.report.text import (
     listed,
     markdown,
     number,
-    plain,
     records,
 )
-from ridgeline.report.views import SPLIT, environment_text, throughput_summary, versions_text
+from ridgeline.report.views import SPLIT, environment_text, versions_text
 from ridgeline.roofline.causes import CAUSES
-from ridgeline.roofline.roofs import LEVELS, work_unit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,27 +81,42 @@ FIGURE_SECTIONS = {"throughput": "measurement", "runtime": "measurement", "sweep
 def cite(study: Study, run_ids: Iterable[str]) -> str:
     """`R1, R3–R5`: the runs that a statement is about."""
     numbers = sorted(int(study.names[run_id][1:]) for run_id in set(run_ids) & set(study.names))
-    spans = groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
-    return ", ".join(_cite_span([f"R{n}" for _, n in span]) for _, span in spans)
-
-
-def _cite_span(names: Sequence[str]) -> str:
-    return f"{names[0]}–{names[-1]}" if len(names) > 2 else ", ".join(names)
+    texts: list[str] = []
+    for _, pairs in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        span = [f"R{n}" for _, n in pairs]
+        texts += [f"{span[0]}–{span[-1]}"] if len(span) > 2 else span
+    return ", ".join(texts)
 
 
 def table(content: pd.DataFrame, columns: Sequence[Column]) -> Markdown:
     """A table for people; columns in which nothing is known are left out, and rows beyond many."""
     if content.empty:
         return Markdown()
-    known = [c for c in columns if c.name in content and _has_values(content, c)]
+    known = tables.known_columns(content, columns)
     shown = tables.as_markdown(content.head(MOST_ROWS), known)
     left = len(content) - MOST_ROWS
     more = f"\n\n{counted(left, 'more row')} in the CSV file of this table." if left > 0 else ""
     return Markdown(shown + more)
 
 
-def _has_values(content: pd.DataFrame, column: Column) -> bool:
-    return any(plain(value) not in (None, "") for value in content[column.name])
+def list_tables(study: Study) -> dict[str, Markdown]:
+    """The tables of a study that stand in the report as they are, by name."""
+    every = tables.tables(study)
+    points = every.pop("roofline_points")
+    steps = points[points["grain"].eq("step")]
+    is_chosen = points["run_id"].isin([case.run_id for case in study.cases])
+    phases = points[points["grain"].eq("phase") & points["time_s"].notna() & is_chosen]
+    throughput = every["throughput"]
+    every["throughput"] = throughput if throughput["n"].gt(1).any() else throughput.head(0)
+    every["captures"] = every["captures"].drop(columns="files", errors="ignore")
+    shown = {name: tables.for_people(name, content) for name, content in every.items()}
+    shown["findings"] = shown["findings"].head(MOST_FINDINGS)
+    columns = compact(SHOWN["roofline_points"])
+    return {
+        **{name: table(content, compact(SHOWN[name])) for name, content in shown.items()},
+        "steps": table(steps.drop(columns="part"), columns),
+        "phases": table(phases, columns),
+    }
 
 
 # ---------------------------------------------------------------- abstract and design
@@ -159,36 +165,14 @@ def _matrix(study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(MATRIX))
 
 
-# ---------------------------------------------------------------- counts and measurements
-
-
-def complexity_values(study: Study) -> dict[str, Any]:
-    """What the steps must do."""
-    return {
-        "counts": table(tables.complexity_table(study), SHOWN["complexity"]),
-        "phases": _phase_table(study),
-    }
-
-
-def _phase_table(study: Study) -> Markdown:
-    """FLOPs by phase of each configuration."""
-    points = study.points
-    is_shown = points["run_id"].isin([case.run_id for case in study.cases])
-    is_counted = points["grain"].eq("phase") & points["provenance"].eq("static")
-    by_phase = points[is_shown & is_counted].pivot_table("flops", "run_id", "phase")
-    phases = tables.name_runs(study, by_phase.reindex(columns=list(PHASES)).reset_index())
-    back = phases[list(BACKWARD)].sum(axis=1)
-    phases["ratio"] = (back / phases["forward"]).where(back > 0)
-    columns = [quantity(phase, phase, GIGA) for phase in PHASES]
-    shown = [*CASE[::2], *columns, quantity("ratio", "backward / forward")]
-    return table(phases[phases["forward"] > 0], shown)
+# ---------------------------------------------------------------- measurements
 
 
 def measurement_values(study: Study) -> dict[str, Any]:
     """What was measured, run by run."""
     runs = tables.name_runs(study, study.runs)
     if runs.empty:
-        return {"runs": ""}
+        return {}
     times = runs.reindex(columns=["forward_s", "backward_s"]).astype(float)
     split = runs.assign(ratio=times["backward_s"] / times["forward_s"])
     metered = [column.name for column in CONDITIONS if column.name in runs]
@@ -202,8 +186,6 @@ def measurement_values(study: Study) -> dict[str, Any]:
         if run.result.warnings and run.run_id in study.names
     ]
     return {
-        "runs": table(runs, compact(SHOWN["runs"])),
-        "throughput": _repeated(study),
         "split": table(
             split,
             [*CASE, quantity("step_median_s", "step (ms)", MS),
@@ -215,64 +197,35 @@ def measurement_values(study: Study) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _repeated(study: Study) -> Markdown:
-    """Means over repeats, where something was repeated."""
-    summary = throughput_summary(study.runs)
-    return table(summary if summary["n"].gt(1).any() else summary.head(0), SHOWN["throughput"])
-
-
-def training_values(study: Study) -> dict[str, Any]:
-    """What came of real trainings."""
-    every = tables.trainings_table(study.trainings)
-    return {"every": table(tables.for_people("trainings", every), SHOWN["trainings"])}
-
-
 def sweep_values(study: Study) -> dict[str, Any]:
     """How cases of each sweep ended, and why some failed."""
-    return {"every": describe_for_text(study), "most_failures": MOST_FINDINGS}
+    return {"every": read_sweeps(study), "most_failures": MOST_FINDINGS}
 
 
 def roofline_values(study: Study) -> dict[str, Any]:
-    """Roofs, points and what to fix first, in the order of the page and of the terminal."""
-    points = tables.points_table(study, scopes=("step", "phase"))
-    timed = points[points["grain"].eq("phase") & points["time_s"].notna()]
-    timed = timed[timed["run_id"].isin([case.run_id for case in study.cases])]
-    columns = compact(SHOWN["roofline_points"])
-    findings = tables.for_people("findings", tables.findings_table(study))
-    first = findings.head(MOST_FINDINGS)
+    """What to know about the findings, and joules in sentences."""
+    findings = tables.for_people("findings", tables.findings_table(study)).head(MOST_FINDINGS)
     return {
-        "ceilings": table(tables.ceilings_table(study), SHOWN["ceilings"]),
-        "steps": table(points[points["grain"].eq("step")],
-                       [column for column in columns if column.name != "part"]),
-        "phases": table(timed, columns),
-        "findings": table(first, compact(SHOWN["findings"])),
         "no_bound": NO_BOUND,
         "energies": [markdown(text) for text in study.energy_sentences],
-        "overlaps": f"Of {SYSTEM}: {OVERLAPS}." if first["layer"].eq(SYSTEM).any() else "",
-    }  # fmt: skip
+        "overlaps": f"Of {SYSTEM}: {OVERLAPS}." if findings["layer"].eq(SYSTEM).any() else "",
+    }
 
 
 # ---------------------------------------------------------------- what the hardware did
 
 
 def executed_values(study: Study) -> dict[str, Any]:
-    """Totals, phases, layers and kernels of each profiled run; captures from elsewhere."""
+    """Notes on profiled runs and captures; model beside executed work of steps and phases."""
     profiles = [one for run_id, one in study.executed.items() if run_id in study.names]
-    named = {one.run_id: f"{study.names[one.run_id]}, {study.case_of[one.run_id].title}"
-             for one in profiles}  # fmt: skip
-    captures = [column for column in SHOWN["captures"] if column.name != "files"]
     return {
-        "totals": _totals_table(study, profiles),
         "profiles": [
-            (named[one.run_id], _join_notes(one, one.result.warnings)) for one in profiles
+            (f"{study.names[one.run_id]}, {study.case_of[one.run_id].title}",
+             _join_notes(one, one.result.warnings)) for one in profiles
         ],
         **_differences(study),
-        "captures": table(study.captures, captures),
         "capture_notes": list(_capture_notes(study)),
-        "kernels": table(
-            tables.for_people("kernels", tables.name_runs(study, study.kernels)), SHOWN["kernels"]
-        ),
-    }
+    }  # fmt: skip
 
 
 def _join_notes(one: Executed, more: Sequence[str] = ()) -> str:
@@ -288,33 +241,6 @@ def _capture_notes(study: Study) -> Iterator[tuple[str, str]]:
         notes = [_join_notes(one)] if one.result.tier else []  # a program that was profiled here
         if notes := [*notes, *study.notes.get(run_id, ())]:
             yield str(label), ". ".join(notes)
-
-
-def _totals_table(study: Study, profiles: Sequence[Executed]) -> Markdown:
-    import pandas as pd
-
-    rows = [
-        {
-            **{f"{level}_bytes": moved for level, moved in one.bytes_by_level.items()},
-            "launches": one.launches,
-            "kernel_time_s": one.kernel_time_s,
-            "step_time_s": one.step_time_s,
-            "run": study.names[one.run_id],
-            "configuration": study.case_of[one.run_id].title,
-            "gap": None if one.gap_s is None else one.gap_s / (one.step_time_s or 1.0),
-            **one.flops_by_roof,
-        }
-        for one in profiles
-    ]
-    roofs = dict.fromkeys(roof for one in profiles for roof in one.flops_by_roof)
-    return table(
-        pd.DataFrame(rows),
-        [text("run"), text("configuration"), text("launches"),
-         quantity("kernel_time_s", "kernels (ms)", MS), quantity("step_time_s", "step (ms)", MS),
-         share("gap", "device idle"),
-         *(quantity(roof, f"{roof} (G{work_unit(roof)})", GIGA) for roof in roofs),
-         *(quantity(f"{level}_bytes", f"{level.upper()} (GB)", GIGA) for level in LEVELS)],
-    )  # fmt: skip
 
 
 def _differences(study: Study) -> dict[str, Any]:
@@ -340,14 +266,6 @@ def convolution_values(study: Study) -> dict[str, Any]:
         "totals": describe_totals(found),
         "losses": _texts_table(largest_losses(found)),
         "networks": _texts_table(whole_networks(found)),
-    }
-
-
-def prediction_values(study: Study) -> dict[str, Any]:
-    """Predicted beside measured steps."""
-    return {
-        "totals": describe_predictions(study.predictions),
-        "rows": _texts_table(list_predictions(study.predictions)),
     }
 
 
@@ -513,9 +431,9 @@ def _show_figure(figure: Figure, n: int, folder: Path) -> str:
 
 
 VALUES: dict[str, Callable[[Study], dict[str, Any]]] = {  # of the sections, by their names there
-    "abstract": abstract_values, "design": design_values, "complexity": complexity_values,
+    "abstract": abstract_values, "design": design_values,
     "measurement": measurement_values, "roofline": roofline_values, "executed": executed_values,
-    "convolutions": convolution_values, "predictions": prediction_values,
+    "convolutions": convolution_values,
     "analysis": analysis_values, "limits": limit_values, "appendix": appendix_values,
-    "sweeps": sweep_values, "training": training_values,
+    "sweeps": sweep_values,
 }  # fmt: skip

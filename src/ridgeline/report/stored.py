@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ridgeline.captures.capture import sources_of
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.datasheets import datasheet_for, find_published_roofs
-from ridgeline.machine.passport import Passport, Passports
+from ridgeline.machine.passport import EnergyModel, Passport, Passports
 from ridgeline.profile.request import TIERS
 from ridgeline.records import RECOMPUTE, CaptureRequest, CountRequest, RunRequest
 from ridgeline.report.text import safe_name
@@ -74,14 +74,13 @@ def _check_table(table: pd.DataFrame, needs: Sequence[str]) -> pd.DataFrame:
     for column in needs:
         if column not in table:
             raise ValueError(f"it has no column {column!r}")
-    quantities = [column for column in map(str, table) if _is_quantity(column)]
+    numbers = [
+        column
+        for column in map(str, table)
+        if column in COUNTS or column.endswith(("_s", "_bytes")) or column.startswith("flops_")
+    ]
+    quantities = [column for column in numbers if not column.endswith("_samples_s")]  # lists
     return table.assign(**{column: pd.to_numeric(table[column]) for column in quantities})
-
-
-def _is_quantity(column: str) -> bool:
-    if column.endswith("_samples_s"):  # lists
-        return False
-    return column in COUNTS or column.endswith(("_s", "_bytes")) or column.startswith("flops_")
 
 
 # ---------------------------------------------------------------- counts
@@ -194,21 +193,14 @@ def file_names(capture: StoredCapture) -> str:
     return " + ".join(PurePath(source).name for source in sources_of(capture))
 
 
-def names_of(captures: Iterable[StoredCapture]) -> dict[str, str]:
+def names_of(captures: Sequence[StoredCapture]) -> dict[str, str]:
     """Captures by their labels; those that share one also by their files, else by their ids."""
-    details: tuple[Callable[[StoredCapture], str], ...] = (
-        lambda capture: "",
-        file_names,
-        lambda capture: capture.run_id.rpartition("-")[2],
-    )
-    names: dict[str, str] = {}
-    alike = list(captures)
-    for describe in details:
-        for capture in alike:
-            label, detail = label_of(capture), describe(capture)
-            names[capture.run_id] = f"{label} ({detail})" if detail not in ("", label) else label
+    names = {one.run_id: label_of(one) for one in captures}
+    for describe in (file_names, lambda one: one.run_id.rpartition("-")[2]):
         often = Counter(names.values())
-        alike = [capture for capture in alike if often[names[capture.run_id]] > 1]
+        for one in captures:
+            if often[names[one.run_id]] > 1:
+                names[one.run_id] = f"{label_of(one)} ({describe(one)})"
     return names
 
 
@@ -227,6 +219,18 @@ class Machine:
     @property
     def env(self) -> str:
         return self.roofs.env
+
+    @property
+    def energy_model(self) -> EnergyModel | None:
+        """Its energy coefficients; of some threads of a CPU there are none."""
+        if self.passport is None or self.roofs.whole_env:
+            return None
+        return self.passport.energy_model(self.roofs.device)
+
+    @property
+    def published(self) -> Roofs | None:
+        """The datasheet's roofs, where they are not the only ones."""
+        return None if self.roofs.source == "datasheet" else self.datasheet
 
 
 class Machines:
@@ -279,17 +283,14 @@ class Machines:
                 f"{name} was not measured; its roofs are those of its datasheet"
                 " (ridgeline machine measure gives better ones)",
             )
-            return Machine(roofs=roofs, datasheet=roofs, passport=self._energy_passport(env))
+            fitted = (p for p in self._passports if p.name == env and not p.ceilings)  # to a file
+            return Machine(roofs=roofs, datasheet=roofs, passport=next(fitted, None))
         self._report(
             env,
             f"no roofs are known for {name or 'a device without a name'}: run `ridgeline machine"
             " measure` on it, or give --peak-compute and --peak-bw",
         )
         return Machine(roofs=Roofs(env=env, device=device, device_name=name, source="none"))
-
-    def _energy_passport(self, env: str) -> Passport | None:
-        """Energy coefficients that were fitted to a file, for a device without ceilings."""
-        return next((p for p in self._passports if p.name == env and not p.ceilings), None)
 
     def _report(self, env: str, problem: str) -> None:
         """Roofs that were given are not missed."""
@@ -299,7 +300,9 @@ class Machines:
 
     def _replace_roofs(self, machine: Machine) -> Machine:
         """With the roofs that the user gave instead of those measured; the others stay."""
-        chosen, old = self._user_roofs(machine), machine.roofs
+        old = machine.roofs
+        of_whole = self.user_roofs.get(old.whole_env, self.everywhere)  # it may be some threads
+        chosen = self.user_roofs.get(machine.env, of_whole)
         if chosen is None or not chosen.is_known:
             return machine
         is_slope_left = "dram" in old.bandwidth and "dram" not in chosen.bandwidth
@@ -315,11 +318,6 @@ class Machines:
             clocks_hz={k: v for k, v in old.clocks_hz.items() if k not in chosen.compute},
         )
         return replace(machine, roofs=roofs)
-
-    def _user_roofs(self, machine: Machine) -> Roofs | None:
-        """The roofs that the user gave for a machine, or for that of which it is some threads."""
-        of_whole = self.user_roofs.get(machine.roofs.whole_env, self.everywhere)
-        return self.user_roofs.get(machine.env, of_whole)
 
     def bases(self) -> list[str]:
         """How ceilings of some threads were found, machine by machine."""

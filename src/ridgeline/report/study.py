@@ -20,24 +20,20 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.findings import COLUMNS as FINDING_COLUMNS
 from ridgeline.findings import describe_joules, find_rows
-from ridgeline.machine.passport import EnergyModel
 from ridgeline.predict.stored import read_predictions
 from ridgeline.records import CountSummary, KernelTime, MovedBytes
 from ridgeline.report.configurations import Case, add_rates, find_cases
-from ridgeline.report.convolutions import (
-    Convolutions,
-    find_convolutions,
-    join_convolutions,
-)
+from ridgeline.report.convolutions import Convolutions, find_convolutions, join_convolutions
 from ridgeline.report.executed import (
     Executed,
     captures_table,
-    list_executed,
+    make_executed,
     run_kernels,
     why_executed,
     with_optimizer_kernels,
@@ -143,10 +139,17 @@ class Study:
     @cached_property
     def executed(self) -> dict[str, Executed]:
         """What each profiled run executed, in their order, and then each capture; by run."""
+        if self.kernels.empty:
+            return {}
         steps = self.runs.reindex(columns=["run_id", "step_median_s"]).to_numpy()
         runs = [(str(run_id), self.profiles.get(run_id), step_s) for run_id, step_s in steps]
         captures = [(run.run_id, run, run.result.step_time_s) for run in self.raw_captures]
-        return list_executed(self.kernels, [*runs, *captures])
+        tables = {str(run_id): table for run_id, table in self.kernels.groupby("run_id")}
+        return {
+            run_id: make_executed(run_id, profile, tables[run_id], step_s)
+            for run_id, profile, step_s in (*runs, *captures)
+            if run_id in tables
+        }
 
     @property
     def disturbed(self) -> dict[str, str]:
@@ -170,23 +173,17 @@ class Study:
     @property
     def energy_sentences(self) -> list[str]:
         """On each step whose measured joules are explained, the largest first; then the best."""
-        known = self.energies
-        if known.empty:
+        if self.energies.empty:
             return []
-        steps = known[
-            known["energy_provenance"].eq("measured") & known["energy_j_per_sample"].gt(0)
-        ]
-        steps = steps.drop_duplicates("run_id")
-        names = {
-            run_id: case.title.removeprefix(f"{case.model}, ")
-            for run_id, case in self.case_of.items()
-        }
+        known = self.energies[self.energies["energy_provenance"].eq("measured")]
+        steps = known[known["energy_j_per_sample"].gt(0)].drop_duplicates("run_id")
+        titles = {run_id: case.title.removeprefix(f"{case.model}, ")
+                  for run_id, case in self.case_of.items()}  # fmt: skip
         groups = steps.groupby(list(SAME_SAMPLE), sort=False)
-        best = [_describe_front(group, names) for _, group in groups if len(group) > 1]
-        known = known[known["energy_provenance"].eq("measured") & known["energy_floor_j"].gt(0)]
+        best = [_describe_front(group, titles) for _, group in groups if len(group) > 1]
         by = ["energy_j", "provenance"]  # of one step counted both ways, by counters
-        ordered = known.sort_values(by, ascending=[False, True]).drop_duplicates("run_id")
-        return [*map(_describe_energy, records(ordered)), *best]
+        ordered = known[known["energy_floor_j"].gt(0)].sort_values(by, ascending=[False, True])
+        return [*map(_describe_energy, records(ordered.drop_duplicates("run_id"))), *best]
 
     def top_findings(self, most: int = 3) -> pd.DataFrame:
         """The largest headrooms by their time, of the runs that stand for their configurations.
@@ -233,7 +230,7 @@ def read_study(
     table = reader.table(runs)
     energies = no_rows()
     if runs:
-        energies = _find_energies(points, table, _choose_models(runs, machines))
+        energies = _find_energies(points, table, runs, machines)
         points["flag"] = _add_run_flags(points, table)
     captures = captures_table(profiles.captures, points)
     if runs or profiles.captures:
@@ -281,63 +278,52 @@ def _add_run_flags(points: pd.DataFrame, runs: pd.DataFrame) -> pd.Series:
 
 def _describe_energy(step: Mapping[str, Any]) -> str:
     """A measured step: its joules, their floor, and what they are for."""
-    name = f"{step['model']}, batch {step['batch_size']}, {step['precision']} on {step['env']}"
     parts = {"FLOPs": "flops_share", "bytes": "bytes_share", "busy power": "busy_share",
              "constant power": "constant_share"}  # fmt: skip
     shares = {what: float(step[column]) for what, column in parts.items() if step[column]}
-    left = 1 - sum(shares.values())
     texts = [f"{format_percent(share)} {what}" for what, share in shares.items()]
+    left = 1 - sum(shares.values())
     texts += [f"{format_percent(left)} not explained"] if left > 0 else []
     finding = f"; {step['finding']}" if step["finding"] else ""
     return (
-        f"{name}: a step takes {si(step['energy_j'], 'J')}, its energy floor is"
+        f"{step['model']}, batch {step['batch_size']}, {step['precision']} on {step['env']}:"
+        f" a step takes {si(step['energy_j'], 'J')}, its energy floor is"
         f" {si(step['energy_floor_j'], 'J')} ({format_percent(step['energy_efficiency'])});"
         f" modelled parts: {', '.join(texts)}{finding}"
     )
 
 
-def _describe_front(steps: pd.DataFrame, names: Mapping[str, str]) -> str:
+def _describe_front(steps: pd.DataFrame, titles: Mapping[str, str]) -> str:
     """Of the steps of one network: which takes the fewest joules, which the least time."""
     rows = records(steps)
-    frugal = min(rows, key=lambda row: row["energy_j_per_sample"])
-    fast = min(rows, key=lambda row: row["time_s_per_sample"])
+    frugal, fast = (min(rows, key=itemgetter(name))
+                    for name in ("energy_j_per_sample", "time_s_per_sample"))  # fmt: skip
     texts = [
-        f"{what}: {names[step['run_id']]} ({si(step['energy_j_per_sample'], 'J')} in"
+        f"{what}: {titles[step['run_id']]} ({si(step['energy_j_per_sample'], 'J')} in"
         f" {si(step['time_s_per_sample'], 's')} a sample)"
         for what, step in (("fewest joules", frugal), ("least time", fast))
     ]
-    front = [names[row["run_id"]] for row in rows if row["is_on_front"]]
+    front = [titles[row["run_id"]] for row in rows if row["is_on_front"]]
     return (
         f"{frugal['model']} on {frugal['env']}: {'; '.join(texts)}."
         f" No other step has both less time and fewer joules than: {'; '.join(front)}"
     )
 
 
-def _choose_models(runs: Sequence[MeasuredRun], machines: Machines) -> dict[str, EnergyModel]:
-    """By run, the energy coefficients of its machine; of some threads of a CPU there are none."""
-    models: dict[str, EnergyModel] = {}
-    for run in runs:
-        machine = machines.of(run)
-        if machine.passport is None or machine.roofs.whole_env:
-            continue
-        model = machine.passport.energy_model(machine.roofs.device)
-        if model is not None:
-            models[run.run_id] = model
-    return models
-
-
 def _find_energies(
-    points: pd.DataFrame, runs: pd.DataFrame, models: Mapping[str, EnergyModel]
+    points: pd.DataFrame, table: pd.DataFrame, runs: Sequence[MeasuredRun], machines: Machines
 ) -> pd.DataFrame:
-    """Energies with a sentence on each measured step."""
-    energies = find_energies(points, runs, models)
+    """Energies by the coefficients of each run's machine, with a sentence on each measured step."""
+    models = {run.run_id: model for run in runs if (model := machines.of(run).energy_model)}
+    energies = find_energies(points, table, models)
     texts = []
     for row in records(energies):
         model = models.get(str(row["run_id"]))
-        is_step = row["grain"] == "step" and row["energy_provenance"] == "measured"
-        prices = {name: one.value for name, one in model.j_per_flop.items()} if model else {}
-        cap_w = model.power_cap_w if model else None
-        texts.append(describe_joules(row, prices, cap_w) if model and is_step else "")
+        if model and row["grain"] == "step" and row["energy_provenance"] == "measured":
+            prices = {name: one.value for name, one in model.j_per_flop.items()}
+            texts.append(describe_joules(row, prices, model.power_cap_w))
+        else:
+            texts.append("")
     return energies.assign(finding=texts)
 
 
@@ -421,12 +407,19 @@ class _Reader:
     def _group_count(
         self, run: MeasuredRun, measured: MeasuredStep, roofs: Roofs
     ) -> StaticWork | None:
-        """The counted work of a run, grouped once for all runs that share it."""
-        counted = self._read_count(run)
-        if counted is None:
+        """The counted work of a run, read and grouped once for all runs that share it."""
+        count = run_key(run)
+        if count not in self._counts:
+            self.problems.append(
+                f"{run.request.model}, batch {run.request.batch_size}: not counted, so it has no"
+                " place on a roofline (ridgeline count MODEL --results DIR counts it)"
+            )
             return None
-        key = (run_key(run), roofs.env, roofs.device, measured.parts, measured.is_compiled)
-        if key not in self._grouped:
+        if count not in self._counted:
+            self._counted[count] = _read_counted(self._counts[count], self.problems)
+        counted = self._counted[count]
+        key = (count, roofs.env, roofs.device, measured.parts, measured.is_compiled)
+        if counted is not None and key not in self._grouped:
             self._grouped[key] = group_static_work(
                 counted,
                 roofs,
@@ -434,20 +427,7 @@ class _Reader:
                 parts=measured.parts,
                 is_compiled=measured.is_compiled,
             )
-        return self._grouped[key]
-
-    def _read_count(self, run: MeasuredRun) -> CountedStep | None:
-        """The count of a run's step, read once."""
-        key = run_key(run)
-        if key not in self._counts:
-            self.problems.append(
-                f"{run.request.model}, batch {run.request.batch_size}: not counted, so it has no"
-                " place on a roofline (ridgeline count MODEL --results DIR counts it)"
-            )
-            return None
-        if key not in self._counted:
-            self._counted[key] = _read_counted(self._counts[key], self.problems)
-        return self._counted[key]
+        return self._grouped.get(key)
 
     def find(
         self, points: pd.DataFrame, runs: Sequence[MeasuredRun], losses: pd.DataFrame
@@ -554,19 +534,25 @@ def _read_counted(count: StoredCount, problems: list[str]) -> CountedStep | None
 
 
 def _totals(run: MeasuredRun, count: StoredCount | None) -> dict[str, Any]:
-    """Static totals of a run's step, where it was counted."""
+    """Static totals of a run's step, where it was counted. Of a step of several batches, the
+    optimizer runs once.
+    """
     counted = count.result if count is not None else CountSummary()
     once = counted.phases.get("optimizer") or {}
     moved_once = once.get("read_bytes", 0.0) + once.get("written_bytes", 0.0)
     parts = run.request.batches_per_step
+
+    def add_parts(total: float | None, optimizer: float) -> float | None:
+        return None if total is None else float(total) + (parts - 1) * max(total - optimizer, 0.0)
+
     return {
         "run_id": run.run_id,
         "count_id": count.run_id if count is not None else None,
         "params": counted.params,
-        "macs": _in_parts(counted.macs, once.get("macs", 0.0), parts),
-        "flops": _in_parts(counted.flops, once.get("flops", 0.0), parts),
-        "moved_bytes": _in_parts(_sum_moved(counted), moved_once, parts),
-        "fused_bytes": _in_parts(_sum_moved(counted.fused_bytes), moved_once, parts),
+        "macs": add_parts(counted.macs, once.get("macs", 0.0)),
+        "flops": add_parts(counted.flops, once.get("flops", 0.0)),
+        "moved_bytes": add_parts(_sum_moved(counted), moved_once),
+        "fused_bytes": add_parts(_sum_moved(counted.fused_bytes), moved_once),
         "counted_peak_bytes": counted.memory.peak_bytes,
         "coverage": counted.coverage,
     }
@@ -576,11 +562,6 @@ def _sum_moved(moved: MovedBytes | CountSummary) -> float | None:
     if moved.read_bytes is None or moved.written_bytes is None:
         return None
     return float(moved.read_bytes + moved.written_bytes)
-
-
-def _in_parts(total: float | None, optimizer: float, parts: int) -> float | None:
-    """A total of a step of several batches, whose optimizer runs once."""
-    return None if total is None else float(total) + (parts - 1) * max(total - optimizer, 0.0)
 
 
 def read_stages(results: Path, run_ids: Sequence[str]) -> tuple[Mapping[str, str], ...]:

@@ -16,7 +16,6 @@ MOST_SENTENCES = 6
 MOST_NAMES = 3  # in a title
 TASK = ("env", "backend", *NETWORK, "mode", "input_size", "seq_len")
 NEAR = 0.8  # of its floor: little is left
-SAME_FLOOR = 0.005  # of the step's floor: a difference that no table shows
 UNSTEADY = 0.1  # of the step: an interval wider than that is told
 WORDS = {
     "compute": "arithmetic",
@@ -43,30 +42,6 @@ def _name_few(names: Iterable[str], kind: str) -> str:
     """Up to three names; of more, how many there are."""
     unique = list(dict.fromkeys(map(str, names)))
     return listed(unique) if len(unique) <= MOST_NAMES else counted(len(unique), kind)
-
-
-def floor_notes(study: Study) -> dict[str, str]:
-    """By run: why the floors of its layers add up to more than that of its step, where they do."""
-    if study.points.empty:
-        return {}
-    ranked = study.points.sort_values("provenance", kind="stable")  # counters before counts
-    layers = ranked[ranked["grain"].eq("layer") & ranked["phase"].eq("all")]
-    sums = layers.drop_duplicates(["run_id", "layer"]).groupby("run_id")["floor_s"].sum()
-    steps = ranked[ranked["grain"].eq("step")].drop_duplicates("run_id").set_index("run_id")
-    floors = steps["floor_s"].reindex(sums.index)
-    return {
-        str(run_id): _floor_note(float(sum_s), float(floor_s))
-        for run_id, sum_s, floor_s in zip(sums.index, sums, floors, strict=True)
-        if sum_s > (1 + SAME_FLOOR) * floor_s
-    }
-
-
-def _floor_note(sum_s: float, floor_s: float) -> str:
-    return (
-        f"The floors of the layers add up to {format_time(sum_s)}, more than the"
-        f" {format_time(floor_s)} of the step: a layer's floor is the largest of its own terms"
-        " (arithmetic, memory, launches), and the step's is the largest of their sums."
-    )
 
 
 def write_headline(study: Study) -> list[str]:

@@ -33,6 +33,12 @@ QUANTITIES = {  # of a run: what it is, and its unit
     "samples_per_s": ("throughput", "samples/s"),
     "sample_j": ("energy", "J/sample"),
 }
+COLUMNS = {
+    "time_s": "step_median_s",
+    "samples_per_s": "samples_per_s",
+    "sample_j": "energy_j_per_sample",
+}  # of study.runs
+TEXTS = ("case_id", "status", "reason", "node", "device", "device_uuid")  # of a case, on the page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +71,11 @@ class Chart:
 
     title: str
     curves: Sequence[Curve]
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether any curve has two places."""
+        return any(len({x for x, _ in curve.cases}) > 1 for curve in self.curves)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +123,10 @@ class SweepResults:
         every = [number(self.value(case, name)) for case in self.cases]
         return {value for value in every if value is not None}
 
+    @property
+    def failures(self) -> list[SweptCase]:
+        return [case for case in self.cases if case.status not in (DONE, NOT_RUN)]
+
     def count_stages(self) -> list[dict[str, Any]]:
         """How many cases of each stage ended how."""
         names = dict.fromkeys(stage for case in self.cases for stage in case.stages)
@@ -138,26 +153,23 @@ class SweepResults:
         """Curves against the swept quantity. Devices of unlike kinds never share a chart."""
         if not self.swept:
             return []
-        lines = [name for name in self.varied if name not in (self.swept, "mode")]
         apart = ["mode"] if "mode" in self.varied else []
-        while lines and self._count_curves(lines, apart) > MOST_CURVES:
+        lines = [name for name in self.varied if name not in (self.swept, *apart)]
+        charts = self._make_charts(lines, apart)
+        while lines and any(len(chart.curves) > MOST_CURVES for chart in charts):
             apart.append(lines.pop(0))
-        groups = group_by(self.shown, ((c.device, self.describe(c, apart)) for c in self.shown))
-        devices = {device for device, _ in groups}
-        charts = []
-        for (device, title), cases in groups.items():
-            words = [title, device if len(devices) > 1 else ""]
-            curves = self._make_curves(cases, lines)
-            if any(len({x for x, _ in curve.cases}) > 1 for curve in curves):
-                charts.append(Chart(title=", ".join(filter(None, words)), curves=curves))
-        return charts
+            charts = self._make_charts(lines, apart)
+        return [chart for chart in charts if chart.has_lines]
 
-    def _count_curves(self, lines: Sequence[str], apart: Sequence[str]) -> int:
-        groups = group_by(
-            (self.describe(c, lines) for c in self.shown),
-            ((c.device, self.describe(c, apart)) for c in self.shown),
-        )
-        return max(len(set(names)) for names in groups.values())
+    def _make_charts(self, lines: Sequence[str], apart: Sequence[str]) -> list[Chart]:
+        """A chart for each device and combination of the settings `apart`."""
+        groups = group_by(self.shown, ((c.device, self.describe(c, apart)) for c in self.shown))
+        has_several = len({device for device, _ in groups}) > 1
+        return [
+            Chart(title=", ".join(filter(None, (title, device if has_several else ""))),
+                  curves=self._make_curves(cases, lines))
+            for (device, title), cases in groups.items()
+        ]  # fmt: skip
 
     def _make_curves(self, cases: Sequence[SweptCase], lines: Sequence[str]) -> list[Curve]:
         groups = group_by(cases, (self.describe(case, lines) for case in cases))
@@ -243,13 +255,13 @@ def _read_sweep(
             node=str(run.get("hostname") or shard.get("host", "")),
             device=str(run.get("device_name") or ""),
             device_uuid=uuids.get(run_ids[0], "") if run_ids else "",
-            values=_read_values(run),
+            values={name: number(run.get(column)) for name, column in COLUMNS.items()},
         ))  # fmt: skip
     by_time = sorted(shards.values(), key=lambda shard: str(shard.get("started")))
     drifts = {shard.get("host"): shard.get("drift") for shard in by_time
               if shard.get("has_drifted")}  # fmt: skip
     notes = tuple(f"{host}: {text}" for host, text in drifts.items())
-    return SweepResults(name=folder.name, cases=_sort(_fill_devices(cases)), notes=notes)
+    return SweepResults(name=folder.name, cases=_fill_devices(cases), notes=notes)
 
 
 def _read_plan(path: Path) -> dict[str, list[dict[str, str]]]:
@@ -276,17 +288,7 @@ def _read_all(folder: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _read_values(run: Mapping[str, Any]) -> dict[str, float | None]:
-    if not run:
-        return {}
-    return {
-        "time_s": number(run["step_median_s"]),
-        "samples_per_s": number(run["samples_per_s"]),
-        "sample_j": number(run.get("energy_j_per_sample")),
-    }
-
-
-def _fill_devices(cases: Sequence[SweptCase]) -> list[SweptCase]:
+def _fill_devices(cases: Sequence[SweptCase]) -> tuple[SweptCase, ...]:
     """A case without a result is shown with those that it would be compared with."""
 
     def key(case: SweptCase) -> tuple[str, ...]:
@@ -294,24 +296,8 @@ def _fill_devices(cases: Sequence[SweptCase]) -> list[SweptCase]:
 
     known = {key(case): case.device for case in cases if case.device}
     only = next(iter(known.values()), "")
-    return [case if case.device else replace(case, device=known.get(key(case), only))
-            for case in cases]  # fmt: skip
-
-
-def _sort(cases: Sequence[SweptCase]) -> tuple[SweptCase, ...]:
-    """By their settings: numbers by size, others in the order of the plan."""
-    names = list(dict.fromkeys(name for case in cases for name in case.settings))
-    ranks = {
-        name: {text: n for n, text in enumerate(dict.fromkeys(c.settings.get(name) for c in cases))}
-        for name in names
-    }
-
-    def key(case: SweptCase) -> list[float]:
-        texts = [(name, case.settings.get(name)) for name in names]
-        sizes = [(number(text), ranks[name][text]) for name, text in texts]
-        return [rank if size is None else size for size, rank in sizes]
-
-    return tuple(sorted(cases, key=key))
+    return tuple(case if case.device else replace(case, device=known.get(key(case), only))
+                 for case in cases)  # fmt: skip
 
 
 # ---------------------------------------------------------------- two values of a sweep
@@ -340,7 +326,7 @@ def choose_runs_of_value(sweep: SweepResults, text: str) -> tuple[str, list[str]
     return known, runs, f"{known}={value}: {lost} without a result ({note})" if absent else ""
 
 
-# ---------------------------------------------------------------- the page and report.md
+# ---------------------------------------------------------------- the page
 
 
 def describe_for_page(
@@ -353,29 +339,22 @@ def describe_for_page(
 def _describe_sweep(
     sweep: SweepResults, rows: Mapping[str, int], words: Callable[[Iterable[object]], list[int]]
 ) -> dict[str, Any]:
-    places = {case.case_id: place for place, case in enumerate(sweep.shown)}
-    texts = {
-        "id": [case.case_id for case in sweep.shown],
-        "title": [sweep.name_case(case) for case in sweep.shown],
-        "of_stages": [", ".join(case.stages) for case in sweep.shown],
-        "status": [case.status for case in sweep.shown],
-        "reason": [case.reason for case in sweep.shown],
-        "node": [case.node for case in sweep.shown],
-        "device": [case.device for case in sweep.shown],
-        "uuid": [case.device_uuid for case in sweep.shown],
-    }  # fmt: skip
+    cases = sweep.shown
+    places = {case.case_id: place for place, case in enumerate(cases)}
     return {
         "name": sweep.name,
         "swept": name_quantity(sweep.swept),
         "stages": sweep.count_stages(),
         "devices": sweep.count_devices(),
         "notes": list(sweep.notes),
-        "count": len(sweep.shown),
-        "run": [rows.get(case.run_id, -1) for case in sweep.shown],
+        "count": len(cases),
+        "run": [rows.get(case.run_id, -1) for case in cases],
         "settings": [{"name": name_quantity(name),
-                      "text": words(sweep.value(case, name) for case in sweep.shown)}
+                      "text": words(sweep.value(case, name) for case in cases)}
                      for name in sweep.varied],
-        **{name: words(column) for name, column in texts.items()},
+        "title": words(sweep.name_case(case) for case in cases),
+        "of_stages": words(", ".join(case.stages) for case in cases),
+        **{name: words(getattr(case, name) for case in cases) for name in TEXTS},
         "charts": [
             {"title": chart.title,
              "curves": [{"name": curve.name or sweep.name,
@@ -384,20 +363,3 @@ def _describe_sweep(
             for chart in sweep.charts()
         ],
     }  # fmt: skip
-
-
-def describe_for_text(study: Study) -> list[dict[str, Any]]:
-    """What report.md says of each sweep: how cases ended, why some failed, what made them."""
-    described = []
-    for sweep in read_sweeps(study):
-        lost = [case for case in sweep.cases if case.status not in (DONE, NOT_RUN)]
-        described.append(
-            {
-                "name": sweep.name,
-                "stages": sweep.count_stages(),
-                "devices": sweep.count_devices(),
-                "notes": sweep.notes,
-                "failures": [(sweep.name_case(one), one.status, one.reason) for one in lost],
-            }
-        )
-    return described

@@ -25,10 +25,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.findings import NO_BOUND, OVERLAPS, SYSTEM
 from ridgeline.machine.passport import ONE_CORE
 from ridgeline.records import Conditions
-from ridgeline.report.configurations import (
-    WORK,
-    describe_settings,
-)
+from ridgeline.report.configurations import WORK, describe_settings
 from ridgeline.report.study import Machine, Study
 from ridgeline.report.text import (
     MISSING,
@@ -90,7 +87,7 @@ class Column:
 
     def cell(self, value: Any) -> str:
         if self.is_text:
-            shown = "" if plain(value) is None else str(plain(value))
+            shown = format_setting(value)
             if self.most is not None and len(shown) > self.most:
                 return f"{shown[: self.most - 1]}…"
             return shown
@@ -98,6 +95,14 @@ class Column:
         if known is None:
             return MISSING
         return format_percent(known) if self.is_share else three_digits(known / self.scale)
+
+
+def format_setting(value: Any) -> str:
+    """`yes`, `224`; nothing for what is not known."""
+    known = plain(value)
+    if isinstance(known, bool):
+        return "yes" if known else "no"
+    return "" if known is None else str(known)
 
 
 def text(name: str, header: str | None = None, most: int | None = None) -> Column:
@@ -178,10 +183,13 @@ SHOWN: dict[str, tuple[Column, ...]] = {
     ),
     "predictions": (
         text("model"), text("mode"), text("precision"), text("batch_size", "batch"),
-        text("machine"), text("what_if", "what if"), quantity("time_s", "predicted (ms)", MS),
-        quantity("low_s", "from (ms)", MS), quantity("high_s", "to (ms)", MS),
-        quantity("measured_s", "measured (ms)", MS), share("error", "error"),
-        text("bound", "bound by"), text("basis", "operators"),
+        text("compile"), text("machine"), text("what_if", "what if"),
+        quantity("time_s", "predicted (ms)", MS), quantity("low_s", "from (ms)", MS),
+        quantity("high_s", "to (ms)", MS), quantity("measured_s", "measured (ms)", MS),
+        share("error", "error"), text("is_inside", "inside"),
+        quantity("samples_per_s", "samples/s"), text("bound", "bound by"),
+        quantity("memory_bytes", "memory (GB)", GIGA), text("fits"),
+        quantity("energy_j", "energy (J)"), text("basis", "operators"),
     ),
     "trainings": (
         text("training"), text("data"), text("device_name", "device"), text("epochs"), text("lr"),
@@ -452,8 +460,19 @@ def formatted(table: pd.DataFrame, columns: Sequence[Column]) -> list[list[str]]
     ]
 
 
+def known_columns(table: pd.DataFrame, columns: Sequence[Column]) -> list[Column]:
+    """Those of the columns in which something is known."""
+    return [
+        column
+        for column in columns
+        if column.name in table and any(plain(v) not in (None, "") for v in table[column.name])
+    ]
+
+
 def compact(columns: Sequence[Column]) -> list[Column]:
     """The same with one column that names the configuration instead of six."""
+    if not set(WHO) <= set(columns):
+        return list(columns)
     rest = [column for column in columns if column not in WHO]
     return [text("run"), text("env", "machine"), text("configuration"), *rest]
 

@@ -61,21 +61,9 @@ def three_digits(value: float) -> str:
     return f"{value:#.3g}".removesuffix(".")
 
 
-def times(ratio: float, *limits: float) -> str:
+def times(ratio: float) -> str:
     """`1.25 times`."""
-    return f"{tell_apart(ratio, *limits)} times"
-
-
-def tell_apart(value: float, *limits: float, form: Callable[[float], str] = three_digits) -> str:
-    """A value in its form, with more digits where it would read like a limit that it is not."""
-    others = [limit for limit in limits if limit != value]
-    text = form(value)
-    for digits in range(4, 18):
-        if text not in map(form, others):
-            break
-        form = f"{{:.{digits}g}}".format
-        text = form(value)
-    return text
+    return f"{three_digits(ratio)} times"
 
 
 def safe_name(text: str, *, otherwise: str) -> str:

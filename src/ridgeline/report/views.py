@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.captures.capture import PROGRAM, sources_of
 from ridgeline.machine.sampling import is_disturbed
 from ridgeline.measure.advice import is_processor_shared
 from ridgeline.provenance import speed_variables
@@ -36,13 +35,7 @@ from ridgeline.report.stored import read_table
 from ridgeline.report.text import group_by, safe_name
 from ridgeline.sensors.power_mode import POWER_KEYS
 from ridgeline.settings import LOADING, STEP_SETTINGS, Settings, option
-from ridgeline.store import (
-    IN_RESULTS,
-    MeasuredRun,
-    ResultsFolder,
-    StoredCapture,
-    atomic_write_text,
-)
+from ridgeline.store import IN_RESULTS, MeasuredRun, ResultsFolder, atomic_write_text
 from ridgeline.units import format_percent
 
 if TYPE_CHECKING:
@@ -106,32 +99,28 @@ def _write_once(results: ResultsFolder) -> tuple[list[Path], list[str]]:
     if not runs:
         return [], problems
     table = metrics(runs)
-    written = [
-        _write(results.path / "metrics.csv", table),
-        _write(results.path / "throughput_summary.csv", throughput_summary(table)),
-    ]
-    for name in dict.fromkeys(_file_name(run) for run in runs):  # ./a.py and a.py share a file
-        mine = [run for run in runs if _file_name(run) == name]
-        timed = all_layers(mine, problems)
-        written += _write_model(results.path / name, overall(mine), timed)
-        algorithms = {run.request.algorithm for run in mine}
-        for algorithm in sorted(algorithms) if algorithms != {Settings.algorithm} else ():
-            tables = (
-                None if one is None else one[one["algorithm"].eq(algorithm)]
-                for one in (overall(mine), timed)
-            )
-            written += _write_model(results.path / f"{name}_{algorithm.replace(' ', '_')}", *tables)
-    return written, problems
+    tables = {"metrics.csv": table, "throughput_summary.csv": throughput_summary(table)}
+    names = (safe_name(run.request.model, otherwise="model") for run in runs)
+    for name, mine in group_by(runs, names).items():  # ./a.py and a.py share a file
+        algorithms = {run.request.algorithm for run in mine} - {Settings.algorithm}
+        if algorithms:
+            algorithms.add(Settings.algorithm)
+        tables |= _list_tables(name, mine, problems)
+        for algorithm in sorted(algorithms):
+            same = [run for run in mine if run.request.algorithm == algorithm]
+            tables |= _list_tables(f"{name}_{algorithm.replace(' ', '_')}", same, problems)
+    written = [_write(results.path / name, table) for name, table in tables.items() if len(table)]
+    return written, list(dict.fromkeys(problems))
 
 
-def _write_model(path: Path, whole: pd.DataFrame | None, layers: pd.DataFrame | None) -> list[Path]:
-    """The two files of a model, whose names begin with `path`."""
-    tables = {"overall": whole, "layers": layers}
-    return [
-        _write(path.with_name(f"{path.name}_{kind}.csv"), table)
-        for kind, table in tables.items()
-        if table is not None and len(table)
-    ]
+def _list_tables(
+    name: str, runs: Sequence[MeasuredRun], problems: list[str]
+) -> dict[str, pd.DataFrame]:
+    """The two files of a model."""
+    return {
+        f"{name}_overall.csv": overall(runs),
+        f"{name}_layers.csv": all_layers(runs, problems),
+    }
 
 
 def metrics(runs: Iterable[MeasuredRun]) -> pd.DataFrame:
@@ -211,7 +200,7 @@ def _metrics_row(run: MeasuredRun) -> dict[str, Any]:
         **{f"step_{name}_s": getattr(step, name) for name in SUMMARY},
         "step_interval_low_s": low,
         "step_interval_high_s": high,
-        **{f"{phase}_s": _phase(run, phase) for phase in SPLIT},
+        **{f"{phase}_s": getattr(result.split_s.get(phase), "median", None) for phase in SPLIT},
         "threads": result.threads,
         "environment": environment_text(made.environment),
         "busy_fraction": result.busy_fraction,
@@ -245,7 +234,10 @@ def _overall_row(run: MeasuredRun) -> dict[str, Any]:
     step, energy = result.step_time_s, result.energy
     return {
         **_key(run),
-        **{name: _ms(getattr(step, name)) for name in (*SUMMARY[1:], "median")},
+        **{
+            name: None if (time_s := getattr(step, name)) is None else MS * time_s
+            for name in (*SUMMARY[1:], "median")
+        },
         **_pick(energy, *POWER_COLUMNS, "energy_total_j"),
         "energy_per_inference_j": energy.energy_j_per_sample if energy else None,
         "power_samples": energy.power_samples if energy else None,
@@ -259,11 +251,6 @@ def _overall_row(run: MeasuredRun) -> dict[str, Any]:
         "label": request.label,
         "run_id": run.run_id,
     }
-
-
-def _ms(time_s: float | None) -> float | None:
-    """None for what a single sample does not have."""
-    return None if time_s is None else MS * time_s
 
 
 def _key(run: MeasuredRun) -> dict[str, Any]:
@@ -297,16 +284,14 @@ def layers(run: MeasuredRun, table: pd.DataFrame) -> pd.DataFrame:
     return new[[*LAYER_COLUMNS, *(name for name in new.columns if name not in LAYER_COLUMNS)]]
 
 
-def all_layers(runs: Iterable[MeasuredRun], problems: list[str]) -> pd.DataFrame | None:
+def all_layers(runs: Iterable[MeasuredRun], problems: list[str]) -> pd.DataFrame:
+    """The layers of all runs that timed them."""
     import pandas as pd
 
-    tables = [
-        layers(run, table)
-        for run in runs
-        if run.result.layers is not None
-        and (table := read_table(run, "layers", problems, needs=LAYERS_NEED)) is not None
-    ]
-    return pd.concat(tables, ignore_index=True) if tables else None
+    timed = [run for run in runs if run.result.layers is not None]
+    tables = [(run, read_table(run, "layers", problems, needs=LAYERS_NEED)) for run in timed]
+    known = [layers(run, table) for run, table in tables if table is not None]
+    return pd.concat(known, ignore_index=True) if known else pd.DataFrame()
 
 
 def _spatial(shape: str | None) -> str | None:
@@ -324,15 +309,6 @@ def _size(run: MeasuredRun) -> str | None:
         return None
     sides = list(dict.fromkeys(map(str, size)))
     return sides[0] if len(sides) == 1 else "x".join(map(str, size))
-
-
-def _phase(run: MeasuredRun, phase: str) -> float | None:
-    part = run.result.split_s.get(phase)
-    return part.median if part else None
-
-
-def _file_name(run: MeasuredRun) -> str:
-    return safe_name(run.request.model, otherwise="model")
 
 
 def _write(path: Path, table: pd.DataFrame) -> Path:
@@ -410,16 +386,6 @@ def repeat_command(run: MeasuredRun) -> str:
     )
     command = shlex.join(["ridgeline", "run", *_arguments(run.request)])
     return f"{variables} {command}" if variables else command
-
-
-def capture_command(capture: StoredCapture) -> str:
-    """`ridgeline import FILE… --label …`; of a program that was profiled, `… profile -- …`."""
-    label = capture.request.label
-    named = ["--label", label] if label else []
-    sources = sources_of(capture)
-    if capture.request.program or capture.result.kind == PROGRAM:
-        return f"{shlex.join(['ridgeline', 'profile', *named, '--'])} {' '.join(sources)}"
-    return shlex.join(["ridgeline", "import", *sources, *named])
 
 
 def _arguments(request: RunRequest) -> Iterator[str]:

@@ -514,7 +514,7 @@ def _write_stage(
         folder = ledger.path / stage / f"{name}_{device}"
         written.append(_write(folder / f"{name}_overall.csv", views.overall(runs)))
         layers = views.all_layers(runs, problems=[])
-        if layers is not None:
+        if len(layers):
             written.append(_write(folder / f"{name}_layers.csv", layers))
         _copy_outputs(ledger, shards[name, device], folder)
     return written

@@ -3,10 +3,9 @@
 Here are the kinds of figures and their files; the drawing is in
 
 views.py      a machine with its runs and points; runs of the same settings as one; captions
-steps.py      steps, layers, kernels and memory levels under the roofs
 times.py      throughput against batch, bars of step times, sweeps, convolutions
 energy.py     work per joule, power, joules against time of a sample
-rooflines.py  the drawer of roofs
+rooflines.py  steps, layers and kernels under the roofs
 labels.py     marks, and texts that keep clear of each other, of marks and of lines
 style.py      size, fonts, colours, marks, ticks, legend
 """
@@ -23,8 +22,7 @@ from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.report.convolutions import OF_CONVOLUTIONS
-from ridgeline.report.figures import energy, steps, times
-from ridgeline.report.figures.rooflines import draw_machine
+from ridgeline.report.figures import energy, rooflines, times
 from ridgeline.report.figures.style import DPI, Drawing, in_style
 from ridgeline.report.figures.views import MachineView, list_views
 from ridgeline.report.predictions import PREDICTION
@@ -41,10 +39,9 @@ FORMATS = ("png", "svg", "pdf")
 
 # kind: file name, and the drawing of one machine
 FOR_EACH: dict[str, tuple[str, Callable[[MachineView], Drawing | None]]] = {
-    "classic": ("roofline_{}", steps.draw_steps),
-    "layers": ("roofline_{}_layers", steps.draw_layers),
-    "kernels": ("roofline_{}_kernels", steps.draw_kernels),
-    "hierarchical": ("roofline_{}_hierarchical", steps.draw_levels),
+    "classic": ("roofline_{}", rooflines.draw_steps),
+    "layers": ("roofline_{}_layers", rooflines.draw_layers),
+    "kernels": ("roofline_{}_kernels", rooflines.draw_kernels),
     "throughput": ("throughput_{}", times.draw_throughput),
     "energy": ("energy_{}", energy.draw_arch),
     "power": ("power_{}", energy.draw_power),
@@ -120,7 +117,7 @@ def write_figure(study: Study, path: Path, *, kind: str = "classic") -> Figure:
 def write_machine(roofs: Roofs, datasheet: Roofs | None, path: Path, *, title: str) -> None:
     """Write the roofs of a machine alone to a PNG or SVG, by the path's ending."""
     with in_style():
-        drawing = Drawing(axes=draw_machine(roofs, datasheet, title=title), title=title)
+        drawing = Drawing(axes=rooflines.draw_machine(roofs, datasheet, title=title), title=title)
         _save(drawing, path, "--png FILE")
 
 

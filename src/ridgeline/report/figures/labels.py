@@ -18,7 +18,6 @@ from ridgeline.report.figures.style import (
     INK,
     MARK_PT,
     OTHER_MARK,
-    PALE,
     SMALL_PT,
     Entry,
     Groups,
@@ -31,9 +30,9 @@ from ridgeline.roofline.sanity_checks import ABOVE_ITS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
 Point = tuple[float, float]
-Link = tuple[Point, float]  # of the marks of one step: from and to, and its height
 Spots = Callable[[float, float], Iterable[Point]]  # middles of a text of this width and height
 # Pixels that are taken or tried, as squares: x and y of the middle, and half a side.
 Squares = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -87,8 +86,8 @@ def make_mark(point: Any, *, colour: str, marker: Any, **more: Any) -> Mark:
     return Mark(colour=colour, marker=marker, **{**known, **more})
 
 
-def draw_marks(axes: Axes, marks: Sequence[Mark], links: Sequence[Link], groups: Groups) -> Labels:
-    """Draw marks with their ranges and rings, links and the legend: all but texts."""
+def draw_marks(axes: Axes, marks: Sequence[Mark], groups: Groups = ()) -> Labels:
+    """Draw marks with their ranges and rings, and the legend: all but texts."""
     looks: dict[str, Any] = {"zorder": 3, "alpha": 0.8 if len(marks) < MANY else 0.35,
                              "linewidth": 1.0, "markersize": 4}  # fmt: skip
     for number, mark in enumerate(marks):
@@ -103,17 +102,8 @@ def draw_marks(axes: Axes, marks: Sequence[Mark], links: Sequence[Link], groups:
             axes.plot([mark.x], [mark.y], marker="o", zorder=3.8, markersize=mark.outer_pt,
                       markeredgecolor=INK, markeredgewidth=0.9, gid=f"flag-{number}",
                       linestyle="none", markerfacecolor="none")  # fmt: skip
-    for xs, y in links:
-        axes.plot(xs, (y, y), color=PALE, linewidth=1.0, zorder=1.8)
     draw_legend(axes, groups)
-    labels = Labels(axes)
-    for mark in marks:
-        labels.avoid([mark.x], [mark.y], size_pt=mark.outer_pt)
-        if mark.x_range:
-            labels.avoid(mark.x_range, (mark.y, mark.y))
-    for xs, y in links:
-        labels.avoid(xs, (y, y))
-    return labels
+    return Labels(axes)
 
 
 def label_marks(labels: Labels, marks: Sequence[Mark], *, most: int = MOST_LABELS) -> None:
@@ -148,7 +138,10 @@ def legend_of_marks(marks: Sequence[Mark]) -> list[Entry]:
 
 
 class Labels:
-    """The texts on one pair of axes. From here on, the layout stays as it is."""
+    """The texts on one pair of axes, which keep clear of all marks and lines that are there.
+
+    From here on, the layout stays as it is.
+    """
 
     def __init__(self, axes: Axes) -> None:
         canvas = canvas_of(axes)
@@ -159,16 +152,19 @@ class Labels:
         self.frame = axes.get_window_extent().extents
         self.taken: Squares = np.empty((0, 3))  # by marks and texts
         self.lines: Squares = np.empty((0, 3))
+        for line in axes.get_lines():
+            self._avoid(line)
 
     def to_pixels(self, x: float, y: float) -> Squares:
         pixels: Squares = self.axes.transData.transform((x, y))
         return pixels
 
-    def avoid(self, xs: Sequence[float], ys: Sequence[float], *, size_pt: float = 0.0) -> None:
+    def _avoid(self, line: Line2D) -> None:
         """Keep texts clear of a mark, or of the part of a line that is inside the axes."""
-        ends = self.axes.transData.transform(np.column_stack([xs, ys]))
+        ends = self.axes.transData.transform(line.get_xydata())
         if len(ends) == 1:
-            self.taken = np.vstack([self.taken, (*ends[0], size_pt / 2 * self.point)])
+            half = line.get_markersize() / 2 * self.point
+            self.taken = np.vstack([self.taken, (*ends[0], half)])
             return
         points = np.concatenate([
             np.linspace(*pair, int(np.hypot(*(pair[1] - pair[0])) / STEP_PX) + 2)

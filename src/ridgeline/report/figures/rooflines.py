@@ -1,4 +1,4 @@
-"""The one drawer of rooflines: roofs, ridges and marks on a pair of axes, with their labels.
+"""Rooflines: steps, layers and kernels under the roofs of their machine, and the roofs alone.
 
 The datasheet's roofs are dashed lines, and numbers in brackets on the labels of measured roofs,
 so that two lines close together need one text.
@@ -6,27 +6,51 @@ so that two lines close together need one text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.figures.labels import Labels, Link, Mark, draw_marks, label_marks
+from ridgeline.report.figures.labels import (
+    Labels,
+    Mark,
+    draw_marks,
+    label_marks,
+    legend_of_marks,
+    make_mark,
+)
 from ridgeline.report.figures.style import (
     GREY,
     HEIGHT_IN,
     INK,
+    Drawing,
+    Entry,
     Groups,
+    colours,
+    legend_lines,
+    legend_precisions,
     new_axes,
+    precision_mark,
+    sample,
     scale_intensity,
 )
+from ridgeline.report.figures.views import MachineView, name_modes, short_name
+from ridgeline.report.text import counted, listed, number, records
 from ridgeline.roofline.floors import flops_columns, roof_of
+from ridgeline.roofline.points import CAPTURE
 from ridgeline.roofline.roofs import LEVELS, Roofs, flat_unit
-from ridgeline.units import format_ratio, si
+from ridgeline.units import format_percent, format_ratio, format_time, si
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+SUM_OF_KERNELS = "The time of a capture is the sum of its kernels' times."
+BOUNDS = {"compute": "compute", "launch": "launches"}
+LONGEST_PART = 24  # of a name
+MOST_NAMED = 8  # layers or kernels
+MOST_DRAWN = 1_000  # layers or kernels in one picture
+SMALLEST_PT, LARGEST_PT = 3.0, 11.0
 LEAST_SHARE = 0.02  # of the FLOPs of a run, for a roof to be drawn
 MOST_ROOFS = 5  # of different height
 DASHES = (0, (4, 2.2))
@@ -37,6 +61,151 @@ LEAST_DECADES = 40.0  # highest over lowest rate: a slope needs some height to b
 Limits = tuple[float, float]
 
 
+# ---------------------------------------------------------------- steps
+
+
+def draw_steps(view: MachineView) -> Drawing | None:
+    """A mark for every configuration that ran, and for every imported capture."""
+    points = view.points[view.points["is_chosen"] & view.points["grain"].isin(["step", CAPTURE])]
+    points = filter_drawable(points)
+    if points.empty or not view.roofs.is_known:
+        return None
+    colour = view.colours_of(points["model"])
+    is_named = ~points.duplicated("configuration")  # one counted both ways needs its name once
+    marks = [
+        make_mark(point, colour=colour[point["model"]], marker=precision_mark(point["precision"]),
+                  text=short_name(point) if has_name else "")
+        for point, has_name in zip(records(points), is_named, strict=True)
+    ]  # fmt: skip
+    is_capture = points[is_named]["mode"].eq(CAPTURE)
+    numbers = {"configuration": int((~is_capture).sum()), "capture": int(is_capture.sum())}
+    what = listed(counted(number, name) for name, number in numbers.items() if number)
+    kinds = [f"{name_modes(points)} steps"] if numbers["configuration"] else []
+    kinds += ["captures"] if numbers["capture"] else []
+    groups = [
+        ("model or capture" if numbers["capture"] else "model", legend_lines(colour)),
+        ("precision", legend_precisions(points["precision"])),
+    ]
+    note = SUM_OF_KERNELS if numbers["capture"] else ""
+    return _draw_view(view, f"{view.device}: {listed(kinds)}", points, marks, groups,
+                      _describe_points(points, f"{what} on {view.device}.", note))  # fmt: skip
+
+
+def _draw_view(
+    view: MachineView,
+    heading: str,
+    points: pd.DataFrame,
+    marks: Sequence[Mark],
+    groups: Groups,
+    caption: str,
+    entries: Sequence[Entry] = (),
+    **more: Any,
+) -> Drawing:
+    """Marks of these points under the roofs of one machine; `entries` go before those of marks."""
+    names = roof_names(points, view.roofs)
+    roofs = RoofSet(roofs=view.roofs, names=names, datasheet=view.machine.published)
+    label = view.roofs_label([*names, "dram"])
+    legend = [*groups, ("mark", [*entries, *legend_of_marks(marks)])]
+    axes = draw_roofline(heading, label, roofs, marks, legend, **more)
+    title = f"{heading} ({label})" if label else heading
+    return Drawing(axes=axes, title=title, caption=caption)
+
+
+def filter_drawable(points: pd.DataFrame) -> pd.DataFrame:
+    """Those with an intensity and a rate."""
+    return points[points["ai"].gt(0) & points["attained_flops_per_s"].gt(0)]
+
+
+def shorten_name(name: str) -> str:
+    """A layer's or a kernel's name, short enough to stand at its mark."""
+    name = re.sub(r"<.*", "", name).split("::")[-1].removeprefix("void ").strip()
+    return name if len(name) <= LONGEST_PART else "…" + name[1 - LONGEST_PART :]
+
+
+def _describe_points(points: pd.DataFrame, text: str, *notes: str) -> str:
+    """A caption: what is shown, what takes longest, and what bounds how many.
+
+    What was counted both ways, from the graph and by counters, is one thing.
+    """
+    has_twin = points.duplicated(["run_id", "name", "phase"], keep=False)
+    once = points[points["provenance"].ne("static") | ~has_twin]
+    longest = once.nlargest(1, "time_s").iloc[0]
+    part = "" if longest["grain"] in ("step", CAPTURE) else f"{shorten_name(longest['name'])} of "
+    reached = number(longest["efficiency"])
+    share = "" if reached is None else f", {format_percent(reached)} of the possible"
+    sentences = [
+        text,
+        f"Longest: {part}{short_name(longest, with_precision=True)}"
+        f" ({format_time(longest['time_s'])}{share}).",
+    ]
+    counts = once["bound"].dropna().astype(str).value_counts()
+    bounds = [f"{BOUNDS.get(str(name), str(name).upper())}: {n}" for name, n in counts.items()]
+    if bounds:
+        sentences.append(f"Bound by {', '.join(bounds)}.")
+    return " ".join(filter(None, [*sentences, *notes]))
+
+
+# ---------------------------------------------------------------- layers and kernels
+
+
+def draw_layers(view: MachineView) -> Drawing | None:
+    """The layers of the slowest run that timed them."""
+    return _draw_scope(view, "layer")
+
+
+def draw_kernels(view: MachineView) -> Drawing | None:
+    """The kernels of the slowest run that has their counters; without one, of a capture."""
+    return _draw_scope(view, "kernel")
+
+
+def _draw_scope(view: MachineView, scope: str) -> Drawing | None:
+    every = view.points[view.points["grain"].eq(scope)]
+    every = every[every["phase"].eq("all")] if scope == "layer" else every
+    whole = _find_slowest(view, filter_drawable(every))
+    if whole is None or not view.roofs.is_known:
+        return None
+    every = every[every["run_id"].eq(whole["run_id"])]
+    points = filter_drawable(every).nlargest(MOST_DRAWN, "time_s")
+    kind = points["kind"].mask(points["kind"].eq(""), "other")
+    colour, longest_s = colours(kind), float(points["time_s"].max())
+    marks = [
+        make_mark(point, colour=colour[str(point["kind"] or "other")], marker="o",
+                  text=shorten_name(str(point["name"])),
+                  size_pt=SMALLEST_PT
+                  + (LARGEST_PT - SMALLEST_PT) * (point["time_s"] / longest_s) ** 0.5)
+        for _, point in points.iterrows()
+    ]  # fmt: skip
+    size = (sample(marker="o", is_filled=False, size=LARGEST_PT),
+            f"size: time, at most {format_time(longest_s)}")  # fmt: skip
+    name, launches = short_name(whole, with_precision=True), int(points["launches"].fillna(1).sum())
+    how = f" ({counted(launches, 'launch', 'launches')})" if scope == "kernel" else ""
+    shown = len(points) if scope == "kernel" else points["name"].nunique()
+    text = f"{counted(shown, scope)} of {name}{how} on {view.device}."
+    return _draw_view(view, f"{view.device}: {scope}s of {name}", points, marks,
+                      [("kind", legend_lines(colour))], _describe_points(points, text),
+                      entries=[size], most=MOST_NAMED)  # fmt: skip
+
+
+def _find_slowest(view: MachineView, parts: pd.DataFrame) -> Any | None:
+    """The longest step that has these parts; without one, the longest capture."""
+    whole = view.points[view.points["run_id"].isin(parts["run_id"])]
+    for scope in ("step", CAPTURE):
+        steps = whole[whole["grain"].eq(scope)].sort_values(["time_s", "run_id"])
+        if len(steps):
+            return steps.iloc[-1]
+    return None
+
+
+def draw_machine(roofs: Roofs, datasheet: Roofs | None, *, title: str) -> Axes:
+    """All roofs of floating-point work and all memory levels of a machine, without marks."""
+    one = RoofSet(roofs=roofs, names=list(roofs.compute), levels=LEVELS, datasheet=datasheet)
+    subtitle = "" if datasheet is None else "datasheet dashed and in brackets"
+    return draw_roofline(title, subtitle, one, [], height_in=5.2)
+
+
+# ---------------------------------------------------------------- roofs and marks
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoofSet:
     """The roofs of one machine as they are drawn."""
@@ -45,7 +214,6 @@ class RoofSet:
     names: Sequence[str]  # compute roofs
     levels: Sequence[str] = ("dram",)
     datasheet: Roofs | None = None
-    colour: str = INK
 
     @property
     def flats(self) -> dict[str, float]:
@@ -73,67 +241,51 @@ class Line:
     ys: Limits
     text: str
 
-    @property
-    def is_flat(self) -> bool:
-        return self.ys[0] == self.ys[1]
-
 
 def draw_roofline(
     heading: str,
     subtitle: str,
-    sets: Sequence[RoofSet],
+    one: RoofSet,
     marks: Sequence[Mark],
     groups: Groups = (),
     *,
-    links: Sequence[Link] = (),
     height_in: float = HEIGHT_IN,
     **most: int,
 ) -> Axes:
-    """Roofs, marks, links, the groups of a legend, and labels where there is a free spot."""
-    x, y = _find_limits(sets, marks)
+    """Roofs, marks, the groups of a legend, and labels where there is a free spot."""
+    x, y = _find_limits(one, marks)
     axes = new_axes(heading, subtitle, height_in=height_in)
     scale_intensity(axes, x=x, y=y, title="performance (FLOP/s)")
-    outlines = [outline(one, x) for one in sets]
-    sheets = [
-        line
-        for one in sets if one.datasheet is not None
-        for line in outline(RoofSet(roofs=one.datasheet, names=[] if is_single_peak(one.roofs)
-                                    else one.names), x)
-    ]  # fmt: skip
-    for one, lines in zip(sets, outlines, strict=True):
-        _draw_lines(axes, lines, "roof", color=one.colour, zorder=2, linewidth=1.3,
-                    linestyle=DASHES if one.roofs.source == "datasheet" else "-")  # fmt: skip
-        for ridge in one.ridges:
-            axes.plot(*ridge, marker="o", markersize=RIDGE_PT, color=one.colour, zorder=3)
-    _draw_lines(axes, sheets, "datasheet", color=GREY, zorder=1.5, linewidth=0.9, linestyle=DASHES)
-    labels = draw_marks(axes, marks, links, groups)
-    for line in [line for lines in (*outlines, sheets) for line in lines]:
-        labels.avoid(line.xs, line.ys)
-    for ridge in [ridge for one in sets for ridge in one.ridges]:
-        labels.avoid(ridge[:1], ridge[1:], size_pt=RIDGE_PT)
-    for one, lines in zip(sets, outlines, strict=True):
-        _label_roofs(labels, one, lines)
+    lines, published = outline(one, x), []
+    if one.datasheet is not None:
+        names = [] if is_single_peak(one.roofs) else one.names
+        published = outline(RoofSet(roofs=one.datasheet, names=names), x)
+    _draw_lines(axes, lines, "roof", color=INK, zorder=2, linewidth=1.3,
+                linestyle=DASHES if one.roofs.source == "datasheet" else "-")  # fmt: skip
+    for ridge in one.ridges:
+        axes.plot(*ridge, marker="o", markersize=RIDGE_PT, color=INK, zorder=3)
+    _draw_lines(axes, published, "datasheet", color=GREY, zorder=1.5, linewidth=0.9,
+                linestyle=DASHES)  # fmt: skip
+    labels = draw_marks(axes, marks, groups)
+    for line in lines:
+        _label_line(labels, line)
+    for ridge in one.ridges:
+        spots = labels.around(RIDGE_PT / 2, directions=AT_RIDGE)
+        labels.write(f"ridge {format_ratio(ridge[0])}", ridge, spots, color=GREY)
     label_marks(labels, marks, **most)
     return axes
 
 
 def _draw_lines(axes: Axes, lines: Sequence[Line], kind: str, **looks: Any) -> None:
-    for number, line in enumerate(lines):
-        axes.plot(line.xs, line.ys, gid=f"{kind}-{looks['color'].strip('#')}-{number}", **looks)
+    for n, line in enumerate(lines):
+        axes.plot(line.xs, line.ys, gid=f"{kind}-{n}", **looks)
 
 
-def draw_machine(roofs: Roofs, datasheet: Roofs | None, *, title: str) -> Axes:
-    """All roofs of floating-point work and all memory levels of a machine, without marks."""
-    one = RoofSet(roofs=roofs, names=list(roofs.compute), levels=LEVELS, datasheet=datasheet)
-    subtitle = "" if datasheet is None else "datasheet dashed and in brackets"
-    return draw_roofline(title, subtitle, [one], [], height_in=5.2)
-
-
-def _find_limits(sets: Sequence[RoofSet], marks: Sequence[Mark]) -> tuple[Limits, Limits]:
+def _find_limits(one: RoofSet, marks: Sequence[Mark]) -> tuple[Limits, Limits]:
     """Limits of x and y that show every ridge, roof and mark, and leave space for texts."""
-    ridges = [x for one in sets for x, _ in one.ridges]
+    ridges = [x for x, _ in one.ridges]
     xs = [*ridges, *(x for mark in marks for x in (mark.x, *(mark.x_range or ())))]
-    ys = [*(rate for one in sets for rate in one.flats.values()), *(mark.y for mark in marks)]
+    ys = [*one.flats.values(), *(mark.y for mark in marks)]
     xs, ys = [x for x in xs if x > 0], [y for y in ys if y > 0]
     top = max(ys) * 2.2
     right = max(max(ridges, default=1.0) * 12, max(xs) * 2.5)
@@ -199,23 +351,14 @@ def both_rates(rate: float, published: float | None, unit: str) -> str:
     return f"{measured} ({other} {other_prefixed})"
 
 
-def _label_roofs(labels: Labels, one: RoofSet, lines: Sequence[Line]) -> None:
-    """Write on each line what it is, and at each ridge where it is."""
-    for line in lines:
-        _label_line(labels, line, one.colour)
-    for ridge in one.ridges:
-        spots = labels.around(RIDGE_PT / 2, directions=AT_RIDGE)
-        labels.write(f"ridge {format_ratio(ridge[0])}", ridge, spots, color=GREY)
-
-
-def _label_line(labels: Labels, line: Line, colour: str) -> None:
+def _label_line(labels: Labels, line: Line) -> None:
     """At the right end of a roof, or at the lower end of the slope that is inside the axes."""
     (low, high), (bottom, top) = labels.axes.get_xlim(), labels.axes.get_ylim()
-    if line.is_flat:
+    if line.ys[0] == line.ys[1]:
         at, end = (high, line.ys[0]), (low, line.ys[0])
     else:
         rate = line.ys[0] / line.xs[0]
         first, last = max(low, bottom / rate), min(high, line.xs[1], top / rate)
         at, end = (first, rate * first), (last, rate * last)
     spots, angle = labels.along(at, end)
-    labels.write(line.text, at, spots, color=colour, angle=angle, is_needed=True)
+    labels.write(line.text, at, spots, angle=angle, is_needed=True)

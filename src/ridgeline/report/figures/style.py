@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 WIDTH_IN, HEIGHT_IN = 7.0, 4.4  # the width of a page of two columns
 DPI = 200
 TEXT_PT, SMALL_PT, TITLE_PT = 8.0, 7.0, 9.0
-INK, GREY, PALE = "#222222", "#6e6e6e", "#c8c8c8"
+INK, GREY = "#222222", "#6e6e6e"
 # Okabe and Ito's colours without black, which is for roofs, and yellow, which is too light;
 # then wine of Paul Tol's. Colour-blind readers can tell them apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255")
@@ -73,6 +74,18 @@ def new_axes(heading: str, subtitle: str = "", *, height_in: float = HEIGHT_IN) 
                           textcoords="offset points", fontsize=7.5, color=GREY)  # fmt: skip
     below.set_in_layout(False)
     return axes
+
+
+def new_panels(heading: str, rows: int, columns: int, *, height_in: float) -> list[list[Axes]]:
+    """Rows of empty axes under one title."""
+    from matplotlib.figure import Figure
+
+    canvas = Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, layout="constrained")
+    grid: list[list[Axes]] = canvas.subplots(rows, columns, squeeze=False).tolist()
+    for axes in chain.from_iterable(grid):
+        axes.grid(visible=True, which="major")
+    canvas.suptitle(heading, x=0.01, ha="left", fontsize=TITLE_PT, weight="bold")
+    return grid
 
 
 def canvas_of(axes: Axes) -> Canvas:
@@ -188,14 +201,10 @@ def legend_lines(colours_by_name: Mapping[str, str]) -> list[Entry]:
 
 
 def legend_precisions(precisions: Iterable[str]) -> list[Entry]:
-    """The mark of each precision."""
-    return legend_marks({name: precision_mark(name) for name in precisions if name})
-
-
-def legend_marks(shapes: Mapping[str, str]) -> list[Entry]:
-    """A hollow mark for each name."""
+    """A hollow mark for each precision."""
+    marks = {name: precision_mark(name) for name in precisions if name}
     return [(sample(marker=marker, is_filled=False), name)
-            for name, marker in _join_shared(shapes, OTHER_MARK).items()]  # fmt: skip
+            for name, marker in _join_shared(marks, OTHER_MARK).items()]  # fmt: skip
 
 
 def _join_shared(looks: Mapping[str, str], shared: str) -> dict[str, str]:

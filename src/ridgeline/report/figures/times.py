@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import cycle, product
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,9 @@ from ridgeline.report.convolutions import LAYER, Convolutions, at_size
 from ridgeline.report.figures.rooflines import draw_machine
 from ridgeline.report.figures.style import (
     COLOURS,
-    DPI,
     INK,
     MARK_PT,
     SMALL_PT,
-    TITLE_PT,
-    WIDTH_IN,
     Drawing,
     colours,
     dense_ticks,
@@ -27,6 +25,7 @@ from ridgeline.report.figures.style import (
     legend_lines,
     legend_precisions,
     new_axes,
+    new_panels,
     number_ticks,
     precision_mark,
     sample,
@@ -58,7 +57,7 @@ MOST_CHARTS = 6
 CHART_IN = 2.1
 LOST = "no result"
 DASHES = ("-", "--", ":")
-Look = tuple[str, str]
+Look = tuple[str, str]  # line and colour
 
 
 # ---------------------------------------------------------------- throughput
@@ -66,9 +65,9 @@ Look = tuple[str, str]
 
 def draw_throughput(view: MachineView) -> Drawing | None:
     """A line for each model, precision and setting; a mark for each batch."""
-    rates = rates_by_batch(view.runs) if len(view.runs) else view.runs
-    if rates.empty:
+    if view.steps.empty or not view.steps["rate"].gt(0).any():
         return None
+    rates = list_rates(view)
     heading = f"{view.device}: throughput against batch size"
     axes = new_axes(heading, "error bars: 95 % interval of the median step, over all repeats")
     colour = view.colours_of(rates["model"])
@@ -76,15 +75,14 @@ def draw_throughput(view: MachineView) -> Drawing | None:
     line = {variant: LINES[number % len(LINES)] for number, variant in enumerate(variants)}
     for _, same in rates.groupby(["model", "precision", "variant"], sort=False):
         steps, first = same.sort_values("batch_size"), same.iloc[0]
-        errors = [steps["rate"] - steps["low"], steps["high"] - steps["rate"]]
         axes.errorbar(
-            steps["batch_size"], steps["rate"], yerr=[error.clip(lower=0) for error in errors],
+            steps["batch_size"], steps["rate"], yerr=_find_errors(steps, "rate"),
             color=colour[first["model"]], marker=precision_mark(first["precision"]),
             linestyle=line[first["variant"]],
             linewidth=1.3, markersize=MARK_PT, markerfacecolor="white", markeredgewidth=1.2,
             capsize=3, elinewidth=1.0,
         )  # fmt: skip
-    _scale_rates(axes, rates)
+    _scale_rates(axes, rates["batch_size"], rates["low"].min(), rates["high"].max())
     draw_legend(axes, [
         ("model", legend_lines(colour)),
         ("precision", legend_precisions(rates["precision"])),
@@ -100,44 +98,58 @@ def draw_throughput(view: MachineView) -> Drawing | None:
     return Drawing(axes=axes, title=f"{heading} (error bars: 95 % interval)", caption=caption)
 
 
-def rates_by_batch(runs: pd.DataFrame) -> pd.DataFrame:
-    """A row per configuration: samples per second with the ends of its error bar.
-
-    The middle is the repeat with the median time. The bar spans the 95 % intervals of all; a run
-    without one, as an imported one, is its rate alone.
-    """
-    table = runs[runs["samples_per_s"].gt(0)]
-    rate = table["samples_per_s"]
-    table = table.assign(
-        slowest=table["samples_per_s_low"].fillna(rate),
-        fastest=table["samples_per_s_high"].fillna(rate),
-    )
-    same = table.groupby("configuration", sort=False)
-    ends = same.agg(low=("slowest", "min"), high=("fastest", "max"))
-    chosen = table[table["is_chosen"]].rename(columns={"samples_per_s": "rate"})
-    columns = ["configuration", "model", "precision", "batch_size", "variant", "mode", "rate"]
-    rates = chosen[columns].merge(ends, on="configuration")
-    return rates.assign(**{end: rates[end].fillna(rates["rate"]) for end in ("low", "high")})
+def list_rates(view: MachineView) -> pd.DataFrame:
+    """Configurations with `low` and `high`, the ends of the error bars of their throughput."""
+    steps = view.steps[view.steps["rate"].gt(0)]
+    samples = steps["rate"] * steps["time_s"]
+    return steps.assign(low=samples / steps["high_s"], high=samples / steps["low_s"])
 
 
-def _scale_rates(axes: Axes, rates: pd.DataFrame) -> None:
-    from matplotlib.ticker import FixedLocator, NullLocator
+def _find_errors(table: pd.DataFrame, middle: str) -> list[pd.Series]:
+    """How far error bars reach to both sides."""
+    errors = [table[middle] - table["low"], table["high"] - table[middle]]
+    return [error.clip(lower=0) for error in errors]
 
-    batches = sorted(set(rates["batch_size"]))
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(FixedLocator(batches))
-    axes.xaxis.set_minor_locator(NullLocator())
-    number_ticks(axes.xaxis, with_prefix=False)
-    axes.set_xlim(batches[0] / 1.4, batches[-1] * 1.4)
+
+def _scale_rates(axes: Axes, batches: Iterable[float], lowest: float, highest: float) -> None:
+    _scale_places(axes, sorted(set(batches)), doubling=1.0)
     axes.set_xlabel("batch size")
     axes.set_ylabel("throughput (samples/s)")
-    if rates["high"].max() > WIDE * rates["low"].min():
+    _scale_values(axes, lowest, highest)
+    number_ticks(axes.yaxis)
+
+
+def _scale_places(axes: Axes, places: Sequence[float], *, doubling: float = 8.0) -> None:
+    """Logarithmic, so that numbers that double are as far apart as each other, from the range
+    `doubling` on; others have their distances.
+    """
+    from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+
+    if places[0] > 0 and places[-1] >= doubling * places[0]:
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_locator(FixedLocator(_thin_out(places)))
+        axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    number_ticks(axes.xaxis, with_prefix=False)
+
+
+def _thin_out(places: Sequence[float]) -> list[float]:
+    """Those that are far enough apart for their labels."""
+    chosen = [places[0]]
+    for place in places[1:]:
+        if place >= 1.6 * chosen[-1]:
+            chosen.append(place)
+    return chosen
+
+
+def _scale_values(axes: Axes, lowest: float, highest: float) -> None:
+    """Logarithmic where small values would lie on the axis, else from 0."""
+    if highest > WIDE * lowest:
         axes.set_yscale("log")
-        axes.set_ylim(rates["low"].min() / 1.6, rates["high"].max() * 1.6)
         dense_ticks(axes.yaxis)
     else:
-        axes.set_ylim(0, rates["high"].max() * 1.08)
-    number_ticks(axes.yaxis)
+        axes.set_ylim(bottom=0)
 
 
 # ---------------------------------------------------------------- bars of step times
@@ -171,28 +183,18 @@ def collect_times(views: Sequence[MachineView]) -> pd.DataFrame:
     """A row per machine and configuration; those that ran on several machines come first."""
     import pandas as pd
 
-    tables = []
-    for view in views:
-        if not len(view.runs):
-            continue
-        step_s = view.runs["step_median_s"]
-        runs = view.runs.assign(
-            shortest=view.runs["step_interval_low_s"].fillna(step_s),
-            longest=view.runs["step_interval_high_s"].fillna(step_s),
-        )
-        same = runs.groupby("configuration", sort=False)
-        ends = same.agg(low=("shortest", "min"), high=("longest", "max"))
-        chosen = view.runs[view.runs["is_chosen"]].merge(ends, on="configuration")
-        tables.append(chosen.assign(
-            machine=view.name, device=view.device, time_s=chosen["step_median_s"],
-            name=[short_name(row, with_precision=True) for _, row in chosen.iterrows()],
-        ))  # fmt: skip
-    if not tables:
-        return pd.DataFrame()
-    times = pd.concat(tables, ignore_index=True)
+    times = pd.concat([
+        view.steps.assign(machine=view.name, device=view.device) for view in views
+    ] or [pd.DataFrame()], ignore_index=True)  # fmt: skip
+    if times.empty:
+        return times
+    times = times.rename(columns={"low_s": "low", "high_s": "high"})
     same = times.groupby("configuration")
-    times["shared"] = same["machine"].transform("nunique")
-    times["slowest"] = same["time_s"].transform("max")
+    times = times.assign(
+        name=[short_name(row, with_precision=True) for row in records(times)],
+        shared=same["machine"].transform("nunique"),
+        slowest=same["time_s"].transform("max"),
+    )
     by = ["shared", "slowest", "configuration", "time_s"]
     times = times.sort_values(by, ascending=[False, False, True, True])
     return times.assign(group=times.groupby("configuration", sort=False).ngroup())
@@ -204,9 +206,8 @@ def _draw_bars(axes: Axes, times: pd.DataFrame, colour: dict[str, str]) -> None:
     rows_at = times.assign(row_at=range(len(times)) + gap * order)["row_at"]
     ticks = rows_at.groupby(order).mean()
     wide = times["time_s"].max() > WIDE * times["time_s"].min()
-    errors = [times["time_s"] - times["low"], times["high"] - times["time_s"]]
     axes.barh(rows_at, times["time_s"], height=0.8, color=[colour[m] for m in times["machine"]],
-              xerr=[error.clip(lower=0).fillna(0) for error in errors], log=wide,
+              xerr=_find_errors(times, "time_s"), log=wide,
               error_kw={"elinewidth": 0.9, "capsize": 2, "ecolor": INK})  # fmt: skip
     axes.set_yticks(ticks, times.groupby(order)["name"].first())
     axes.set_ylim(rows_at.iloc[-1] + 1 + gap, -0.9)
@@ -234,31 +235,23 @@ def draw_predictions(study: Study) -> Drawing | None:
     heading = "Predicted throughput against batch size"
     axes = new_axes(heading, "bands: the interval of each prediction; marks: measured")
     colour = dict(zip(map(name_curve, curves), COLOURS, strict=False))
+    batches_of_all: list[float] = []
+    rates: list[float] = []
     for curve in curves:
         batches, look = curve["batch_size"], colour[name_curve(curve)]
+        low, high = batches / curve["high_s"], batches / curve["low_s"]
         axes.plot(batches, batches / curve["time_s"], color=look, linewidth=1.3)
-        axes.fill_between(batches, batches / curve["high_s"], batches / curve["low_s"],
-                          color=look, alpha=0.15, linewidth=0)  # fmt: skip
+        axes.fill_between(batches, high, low, color=look, alpha=0.15, linewidth=0)
         known = curve[curve["measured_s"].notna()]
-        axes.plot(known["batch_size"], known["batch_size"] / known["measured_s"].astype(float),
-                  linestyle="", marker="o", color=look, markersize=MARK_PT)  # fmt: skip
-    _scale_rates(axes, _rate_ends(curves))
+        measured = known["batch_size"] / known["measured_s"].astype(float)
+        axes.plot(known["batch_size"], measured, linestyle="", marker="o", color=look,
+                  markersize=MARK_PT)  # fmt: skip
+        batches_of_all += [*batches]
+        rates += [*low, *high, *measured]
+    _scale_rates(axes, batches_of_all, min(rates), max(rates))
     draw_legend(axes, [("step", legend_lines(colour))])
     caption = f"{'. '.join(describe_predictions(study.predictions))}."
     return Drawing(axes=axes, title=heading, caption=caption)
-
-
-def _rate_ends(curves: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The batches of all curves with the lowest and highest rate, as `_scale_rates` needs them."""
-    import pandas as pd
-
-    every = pd.concat(curves)
-    slowest = every[["high_s", "measured_s"]].astype(float).max(axis=1)
-    fastest = every[["low_s", "measured_s"]].astype(float).min(axis=1)
-    batches = every["batch_size"]
-    return pd.DataFrame(
-        {"batch_size": batches, "low": batches / slowest, "high": batches / fastest}
-    )
 
 
 # ---------------------------------------------------------------- sweeps
@@ -266,80 +259,51 @@ def _rate_ends(curves: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 def draw_sweep(sweep: SweepResults) -> Drawing | None:
     """A row for each chart, a column for each quantity that was measured."""
-    from matplotlib.figure import Figure
-
     charts = sweep.charts()
     shown = charts[:MOST_CHARTS]
     measured = [name for name in QUANTITIES
                 if any(case.values.get(name) for case in sweep.cases)]  # fmt: skip
     if not shown or not measured:
         return None
-    canvas = Figure(figsize=(WIDTH_IN, CHART_IN * len(shown) + 0.5), dpi=DPI, layout="constrained")
-    grid = canvas.subplots(len(shown), len(measured), squeeze=False)
+    heading = f"The sweep {sweep.name}, against {name_quantity(sweep.swept)}"
+    grid = new_panels(heading, len(shown), len(measured), height_in=CHART_IN * len(shown) + 0.5)
     names = dict.fromkeys(curve.name for chart in shown for curve in chart.curves)
-    looks = {name: _choose_look(number) for number, name in enumerate(names)}
+    looks = dict(zip(names, cycle(product(DASHES, COLOURS)), strict=False))
     for chart, row in zip(shown, grid, strict=True):
         for name, axes in zip(measured, row, strict=True):
             _draw_chart(axes, chart, name, looks)
             axes.set_xlabel(name_quantity(sweep.swept))
         row[0].set_title(chart.title, loc="left", fontsize=SMALL_PT + 0.5)
-    heading = f"The sweep {sweep.name}, against {name_quantity(sweep.swept)}"
-    canvas.suptitle(heading, x=0.01, ha="left", fontsize=TITLE_PT, weight="bold")
     entries = [(sample(colour=colour, line=line, width=2), name or sweep.name)
-               for name, (colour, line) in looks.items()]  # fmt: skip
-    lost = [case for chart in shown for curve in chart.curves for _, case in curve.cases
-            if not case.run_id]  # fmt: skip
-    mark = [(sample(marker="x"), LOST)] if lost else []
-    draw_legend(grid[0][-1], [("", [*entries, *mark])])
-    return Drawing(axes=grid[0][0], title=heading, caption=_describe_sweep(sweep, len(charts)))
-
-
-def _choose_look(number: int) -> Look:
-    """A colour and a line; colours come again with dashes."""
-    return COLOURS[number % len(COLOURS)], DASHES[number // len(COLOURS) % len(DASHES)]
-
-
-def _describe_sweep(sweep: SweepResults, charts: int) -> str:
+               for name, (line, colour) in looks.items()]  # fmt: skip
+    if any(not case.run_id for chart in shown for curve in chart.curves for _, case in curve.cases):
+        entries.append((sample(marker="x"), LOST))
+    draw_legend(grid[0][-1], [("", entries)])
     done = sum(bool(case.run_id) for case in sweep.cases)
     caption = f"{done} of {counted(len(sweep.shown), 'case')} have a result."
-    left_out = charts - MOST_CHARTS
-    more = f" The page has {counted(left_out, 'chart')} more." if left_out > 0 else ""
-    return caption + more
+    if left_out := len(charts) - len(shown):
+        caption += f" The page has {counted(left_out, 'chart')} more."
+    return Drawing(axes=grid[0][0], title=heading, caption=caption)
 
 
-def _draw_chart(axes: Axes, chart: Chart, name: str, looks: dict[str, Look]) -> None:
+def _draw_chart(axes: Axes, chart: Chart, name: str, looks: Mapping[str, Look]) -> None:
     lost: Counter[float] = Counter()  # at each place
+    highest = []
     for curve in chart.curves:
-        _draw_curve(axes, curve, name, *looks[curve.name])
-        _draw_lost(axes, curve, looks[curve.name][0], lost)
-    places = sorted({x for curve in chart.curves for x, _ in curve.cases})
-    _scale_places(axes, places)
+        line, colour = looks[curve.name]
+        known = [(x, value) for x, case in curve.cases if (value := case.values.get(name))]
+        repeats = group_by((value for _, value in known), (x for x, _ in known))
+        axes.plot(list(repeats), [median(values) for values in repeats.values()], color=colour,
+                  linestyle=line, linewidth=1.2)  # fmt: skip
+        axes.plot([x for x, _ in known], [y for _, y in known], linestyle="", marker="o",
+                  color=colour, markersize=0.6 * MARK_PT)  # fmt: skip
+        _draw_lost(axes, curve, colour, lost)
+        highest += [max(y for _, y in known)] if known else []
+    _scale_places(axes, sorted({x for curve in chart.curves for x, _ in curve.cases}))
     what, unit = QUANTITIES[name]
     axes.set_ylabel(what if unit == "s" else f"{what} ({unit})", fontsize=SMALL_PT + 0.5)
-    if _is_wide(chart, name):
-        axes.set_yscale("log")
-        dense_ticks(axes.yaxis)
-    else:
-        axes.set_ylim(bottom=0)
+    _scale_values(axes, min(highest, default=1.0), max(highest, default=1.0))
     number_ticks(axes.yaxis, "s" if unit == "s" else "")
-    axes.grid(visible=True, which="major")
-
-
-def _is_wide(chart: Chart, name: str) -> bool:
-    """Whether a curve would lie on the axis, so low are its values beside those of another."""
-    curves = ([case.values.get(name) or 0.0 for _, case in curve.cases] for curve in chart.curves)
-    highest = [top for values in curves if (top := max(values))]
-    return bool(highest) and max(highest) > WIDE * min(highest)
-
-
-def _draw_curve(axes: Axes, curve: Curve, name: str, colour: str, line: str) -> None:
-    """A line through the medians of repeats, a mark for each run."""
-    known = [(x, value) for x, case in curve.cases if (value := case.values.get(name))]
-    repeats = group_by((value for _, value in known), (x for x, _ in known))
-    middle = [median(values) for values in repeats.values()]
-    axes.plot(list(repeats), middle, color=colour, linestyle=line, linewidth=1.2)
-    axes.plot([x for x, _ in known], [y for _, y in known], linestyle="", marker="o", color=colour,
-              markersize=0.6 * MARK_PT)  # fmt: skip
 
 
 def _draw_lost(axes: Axes, curve: Curve, colour: str, lost: Counter[float]) -> None:
@@ -350,28 +314,6 @@ def _draw_lost(axes: Axes, curve: Curve, colour: str, lost: Counter[float]) -> N
                       clip_on=False, markersize=0.8 * MARK_PT,
                       transform=axes.get_xaxis_transform())  # fmt: skip
             lost[x] += 1
-
-
-def _scale_places(axes: Axes, places: Sequence[float]) -> None:
-    """Doubling numbers are as far apart as each other; others have their distances."""
-    from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
-
-    if places[0] > 0 and places[-1] >= 8 * places[0]:
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_locator(FixedLocator(_thin_out(places)))
-        axes.xaxis.set_minor_locator(NullLocator())
-    else:
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    number_ticks(axes.xaxis, with_prefix=False)
-
-
-def _thin_out(places: Sequence[float]) -> list[float]:
-    """Those that are far enough apart for their labels."""
-    chosen = [places[0]]
-    for place in places[1:]:
-        if place >= 1.6 * chosen[-1]:
-            chosen.append(place)
-    return chosen
 
 
 # ---------------------------------------------------------------- algorithms of convolutions
@@ -472,17 +414,16 @@ def draw_executed(
 
 def draw_trainings(study: Study) -> Drawing | None:
     """Loss and accuracy against epochs, a colour for each training."""
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     epochs = trainings_table(study.trainings)
     if epochs.empty:
         return None
-    canvas = Figure(figsize=(WIDTH_IN, TRAINING_IN), dpi=DPI, layout="constrained")
-    losses, accuracies = canvas.subplots(1, 2)
+    ((losses, accuracies),) = new_panels(TRAINING_HEADING, 1, 2, height_in=TRAINING_IN)
     colour = colours(epochs["training"])
     for name, same in epochs.groupby("training", sort=False):
-        look = {"color": colour[str(name)], "marker": "o", "markersize": 2.5, "linewidth": 1.3}
+        look: dict[str, Any] = {"color": colour[str(name)], "marker": "o", "markersize": 2.5,
+                                "linewidth": 1.3}  # fmt: skip
         losses.plot(same["epoch"], same["train_loss"], **look)
         accuracies.plot(same["epoch"], 100 * same["test_accuracy"], **look)
         accuracies.plot(same["epoch"], 100 * same["train_accuracy"], **look, linestyle=":")
@@ -492,9 +433,7 @@ def draw_trainings(study: Study) -> Drawing | None:
     for axes in (losses, accuracies):
         axes.set_xlabel("epoch")
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
-        axes.grid(visible=True, which="major")
     losses.set_ylim(bottom=0)
-    canvas.suptitle(TRAINING_HEADING, x=0.01, ha="left", fontsize=TITLE_PT, weight="bold")
     draw_legend(accuracies, [
         ("training", legend_lines(colour)),
         ("accuracy", [(sample(line="-"), "of test images"), (sample(line=":"), "while training")]),

@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.report.configurations import Case
 from ridgeline.report.figures.style import colours
 from ridgeline.report.study import Machine, Study
-from ridgeline.report.text import counted, listed, no_rows, safe_name
+from ridgeline.report.text import listed, no_rows, safe_name
 from ridgeline.roofline.floors import ENERGY_COLUMNS
 from ridgeline.roofline.points import CAPTURE
 from ridgeline.roofline.roofs import Roofs
-from ridgeline.units import format_percent, format_time, si
+from ridgeline.units import si
 
 if TYPE_CHECKING:
     import pandas as pd
 
-RUN_COLUMNS = ("configuration", "is_chosen", "variant")
 MODES = {"train": "training", "infer": "inference"}
 ROOF_SOURCES = {
     "measured": "roofs as measured",
@@ -29,9 +29,7 @@ ROOF_SOURCES = {
     "given": "roofs as given",
 }
 OTHER_SOURCES = {"measured": ", others as measured", "datasheet": ", others of the datasheet"}
-LONGEST_PART = 24
 LONGEST_DEVICE = 40
-PARTS = ("phase", "layer", "kernel")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +38,9 @@ class MachineView:
 
     name: str  # safe in a file name, and no other view has it
     machine: Machine
-    runs: pd.DataFrame  # with the columns of `add_configurations`
-    points: pd.DataFrame  # of runs and captures, with RUN_COLUMNS
+    steps: pd.DataFrame  # a row per configuration
+    points: pd.DataFrame  # of runs and captures, with their configurations
     energies: pd.DataFrame = field(default_factory=no_rows)  # of the same, with joules
-    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # on counters, by run
     colours: Mapping[str, str] = field(default_factory=dict)  # by model or capture, in all figures
 
     def colours_of(self, models: Iterable[str]) -> dict[str, str]:
@@ -55,11 +52,6 @@ class MachineView:
     @property
     def roofs(self) -> Roofs:
         return self.machine.roofs
-
-    @property
-    def datasheet(self) -> Roofs | None:
-        """Published roofs, where they are not the only ones."""
-        return None if self.roofs.source == "datasheet" else self.machine.datasheet
 
     @property
     def device(self) -> str:
@@ -79,43 +71,71 @@ class MachineView:
             ends = dict.fromkeys(si(clock, "Hz") for clock in (min(clocks), max(clocks)))
             text += f" at {' to '.join(ends)}"
         text += " (quick)" if roofs.is_quick else ""
-        has_both = text and self.datasheet is not None
+        has_both = text and self.machine.published is not None
         return text + ("; datasheet dashed and in brackets" if has_both else "")
-
-    def title(self, heading: str, ceilings: Sequence[str]) -> str:
-        """The heading of a figure with the source of its roofs, as one line."""
-        text = self.roofs_label(ceilings)
-        return f"{heading} ({text})" if text else heading
 
 
 def list_views(study: Study) -> list[MachineView]:
     """One for each machine, also for two devices of one host."""
-    everywhere = add_configurations(study)
-    points = _join_points(study.points, everywhere)
-    joules = study.energies.reindex(columns=list(ENERGY_COLUMNS)).astype({"run_id": object})
-    energies = _join_points(joules, everywhere)
+    joules = study.energies.reindex(columns=list(ENERGY_COLUMNS))
+    points, energies = (_name_configurations(study, table) for table in (study.points, joules))
     known = colours([*study.runs.get("model", ()), *points["model"]])
     views: list[MachineView] = []
     names: set[str] = set()
     for machine in study.machines:
         name = _choose_name(machine, names)
         names.add(name.casefold())
-        runs = everywhere[_is_of(machine, everywhere)] if len(everywhere) else everywhere
         mine, joules = (table[_is_of(machine, table)] for table in (points, energies))
-        views.append(MachineView(name=name, machine=machine, runs=runs, points=mine,
-                                 energies=joules, notes=study.notes, colours=known))  # fmt: skip
+        views.append(MachineView(name=name, machine=machine, steps=_list_steps(study, machine),
+                                 points=mine, energies=joules, colours=known))  # fmt: skip
     return views
 
 
-def _join_points(points: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Points with what tells their runs apart; a capture is a configuration of its own."""
-    known = runs.reindex(columns=["run_id", *RUN_COLUMNS]).astype({"run_id": object})
-    joined = points.merge(known, on="run_id", how="left")
-    is_capture = joined["mode"].eq(CAPTURE)
-    own = {"configuration": joined["run_id"], "is_chosen": True, "variant": ""}
-    for name, value in own.items():
-        joined[name] = joined[name].astype(object).mask(is_capture, value)
-    return joined[joined["is_chosen"].notna()].astype({"is_chosen": bool})
+def _name_configurations(study: Study, points: pd.DataFrame) -> pd.DataFrame:
+    """Points with `configuration`, its title; `variant`; and `is_chosen`, whether the run stands
+    for its repeats. A capture is a configuration of its own.
+    """
+    run_ids, variants = points["run_id"].astype(str), name_variants(study.cases)
+    titles = {run_id: case.title for run_id, case in study.case_of.items()}
+    is_capture = points["mode"].eq(CAPTURE)
+    named = points.assign(
+        configuration=run_ids.map(titles).mask(is_capture, run_ids),
+        variant=run_ids.map(variants).mask(is_capture, ""),
+        is_chosen=is_capture | run_ids.isin([case.run_id for case in study.cases]),
+    )
+    return named[named["configuration"].notna()]
+
+
+def name_variants(cases: Sequence[Case]) -> dict[str, str]:
+    """By run, what its configuration is called beside model, precision and batch, without what all
+    share.
+    """
+    modes = {case.mode for case in cases}
+    shared = set.intersection(*(set(case.extras) for case in cases)) if len(cases) > 1 else set()
+    variants: dict[str, str] = {}
+    for case in cases:
+        words = [case.mode] if len(modes) > 1 else []
+        words += [word for word in case.extras if word not in shared]
+        variants |= dict.fromkeys(case.run_ids, ", ".join(words))
+    return variants
+
+
+def _list_steps(study: Study, machine: Machine) -> pd.DataFrame:
+    """A row per configuration; low_s and high_s span the 95 % intervals of all its repeats."""
+    import pandas as pd
+
+    variants = name_variants(study.cases)
+    rows = [
+        {
+            "configuration": case.title, "variant": variants[case.run_id], "model": case.model,
+            "mode": case.mode, "precision": case.precision, "batch_size": case.batch_size,
+            "time_s": case.step_s, "low_s": case.ends_s[0], "high_s": case.ends_s[1],
+            "rate": case.samples_per_s,
+        }
+        for case in study.cases
+        if (case.env, case.run["device"]) == (machine.env, machine.roofs.device)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
 
 
 def _is_of(machine: Machine, table: pd.DataFrame) -> pd.Series:
@@ -137,30 +157,7 @@ def short_device(name: str) -> str:
     return name if len(name) <= LONGEST_DEVICE else name[: LONGEST_DEVICE - 1].rstrip() + "…"
 
 
-# ---------------------------------------------------------------- configurations
-
-
-def add_configurations(study: Study) -> pd.DataFrame:
-    """The runs of all machines with columns that say which belong together.
-
-    configuration  its title, which is the same on every machine
-    is_chosen      whether it stands for its repeats
-    variant        what its configuration is called beside model, precision and batch, without
-                   what all share
-    """
-    if study.runs.empty:
-        return study.runs
-    cases = [study.case_of[str(run_id)] for run_id in study.runs["run_id"]]
-    modes = study.runs["mode"] if study.runs["mode"].nunique() > 1 else [""] * len(cases)
-    common = set.intersection(*(set(case.extras) for case in cases))
-    common = common if len(study.cases) > 1 else set()
-    variants = [[str(mode), *(word for word in case.extras if word not in common)]
-                for mode, case in zip(modes, cases, strict=True)]  # fmt: skip
-    return study.runs.assign(
-        configuration=[case.title for case in cases],
-        is_chosen=study.runs["run_id"].isin([case.run_id for case in study.cases]),
-        variant=[", ".join(filter(None, words)) for words in variants],
-    )
+# ---------------------------------------------------------------- names and choices
 
 
 def short_name(row: Any, *, with_precision: bool = False) -> str:
@@ -175,71 +172,3 @@ def short_name(row: Any, *, with_precision: bool = False) -> str:
 def name_modes(rows: pd.DataFrame) -> str:
     """`training`, `training and inference`; nothing for captures alone."""
     return listed(word for mode, word in MODES.items() if rows["mode"].eq(mode).any())
-
-
-def shorten_name(name: str) -> str:
-    """A layer's or a kernel's name, short enough to stand at its mark."""
-    name = re.sub(r"<.*", "", name).split("::")[-1].removeprefix("void ").strip()
-    return name if len(name) <= LONGEST_PART else "…" + name[1 - LONGEST_PART :]
-
-
-def filter_drawable(points: pd.DataFrame) -> pd.DataFrame:
-    """Those with an intensity and a rate."""
-    return points[points["ai"].gt(0) & points["attained_flops_per_s"].gt(0)]
-
-
-def select_steps(view: MachineView, *scopes: str) -> pd.DataFrame:
-    """Steps with a rate, one of each configuration, and captures where CAPTURE is asked for.
-
-    `is_first` is there because a step counted both ways needs its name once.
-    """
-    points = view.points[view.points["is_chosen"] & view.points["grain"].isin(["step", *scopes])]
-    points = points[points["attained_flops_per_s"].gt(0)]
-    return points.assign(is_first=~points.duplicated("configuration"))
-
-
-# ---------------------------------------------------------------- captions
-
-
-def describe_points(text: str, view: MachineView, points: pd.DataFrame, *more: str) -> str:
-    """A caption: what is shown, what takes longest, and what bounds how many.
-
-    What was counted both ways, from the graph and by counters, is one thing.
-    """
-    has_twin = points.duplicated(["run_id", "name", "phase"], keep=False)
-    once = points[points["provenance"].ne("static") | ~has_twin]
-    sentences = [f"{text} on {view.device}.", describe_longest(once), count_bounds(once), *more]
-    return " ".join(sentence for sentence in sentences if sentence)
-
-
-def count_steps(points: pd.DataFrame, step: str = "step") -> str:
-    """`7 steps`, `1 capture`: one counted both ways is one step."""
-    is_capture = points.drop_duplicates("configuration")["mode"].eq(CAPTURE)
-    numbers = {step: int((~is_capture).sum()), "capture": int(is_capture.sum())}
-    return listed(counted(number, what) for what, number in numbers.items() if number)
-
-
-def describe_longest(points: pd.DataFrame) -> str:
-    """What takes most time, and how near to its roof it is."""
-    row = points.nlargest(1, "time_s").iloc[0]
-    part = f"{shorten_name(str(row['name']))} of " if row["grain"] in PARTS else ""
-    name = part + short_name(row, with_precision=True)
-    is_known = row["efficiency"] == row["efficiency"]
-    reached = f", {format_percent(row['efficiency'])} of the possible" if is_known else ""
-    return f"Longest: {name} ({format_time(row['time_s'])}{reached})."
-
-
-def count_bounds(points: pd.DataFrame) -> str:
-    """`Bound by compute: 5, DRAM: 2.`"""
-    counts = points["bound"].dropna().value_counts()
-    texts = [f"{name_bound(str(name))}: {number}" for name, number in counts.items()]
-    return f"Bound by {', '.join(texts)}." if texts else ""
-
-
-def name_bound(bound: str) -> str:
-    return {"compute": "compute", "launch": "launches"}.get(bound, bound.upper())
-
-
-def name_colours(points: pd.DataFrame) -> str:
-    """Over the colours of a legend: what they stand for."""
-    return "model or capture" if points["mode"].eq(CAPTURE).any() else "model"

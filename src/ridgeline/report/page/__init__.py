@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 import shlex
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from itertools import zip_longest
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.findings import NO_BOUND, saving, saving_basis
 from ridgeline.report.convolutions import describe_totals, largest_losses, whole_networks
+from ridgeline.report.figures import TRAINING, write_figures
 from ridgeline.report.page.payload import (
     HEADINGS,
     describe_captures,
@@ -29,24 +30,14 @@ from ridgeline.report.page.payload import (
     name_machine,
     to_script,
 )
-from ridgeline.report.predictions import (
-    describe_predictions,
-    list_curves,
-    list_predictions,
-    name_curve,
-)
+from ridgeline.report.predictions import PREDICTION, describe_predictions
 from ridgeline.report.study import Machine, Study
-from ridgeline.report.summary import (
-    MOST_SENTENCES,
-    WORDS,
-    find_fastest,
-    name_study,
-    write_headline,
-)
+from ridgeline.report.summary import MOST_SENTENCES, WORDS, find_fastest, name_study, write_headline
 from ridgeline.report.tables import (
     SHOWN,
     for_people,
     formatted,
+    known_columns,
     list_ceilings,
     share,
     text,
@@ -67,12 +58,6 @@ SCRIPTS = (  # in this order they become one script: a later one uses what earli
     "names.js", "marks.js", "plot.js", "pointer.js", "filters.js", "table.js", "layers.js",
     "charts.js", "sections.js", "executed.js", "runs.js", "sweeps.js", "main.js",
 )  # fmt: skip
-CURVES = (
-    ("training loss", "train_loss", ""), ("test accuracy", "test_accuracy", "%"),
-    ("training accuracy", "train_accuracy", "%"),
-)  # fmt: skip
-CURVE_WIDTH, CURVE_HEIGHT = 220, 70
-SCALING_WIDTH, SCALING_HEIGHT = 360, 170
 COUNTED = {"static": "counted from the graph", "counter": "that hardware counters saw"}
 SOURCES = {
     "measured": "measured on this machine",
@@ -163,23 +148,18 @@ def _describe_page(study: Study, *, title: str | None) -> dict[str, Any]:
         "energies": study.energy_sentences,
         "machines": [describe_machine(study, machine) for machine in study.machines],
         "convolutions": {
-            "totals": describe_totals(study.convolutions),
-            "tables": [
-                (title, rows)
-                for title, rows in (
-                    ("Layers that lose most", largest_losses(study.convolutions)),
-                    ("Whole networks", whole_networks(study.convolutions)),
-                )
-                if rows
-            ],
+            "sentences": describe_totals(study.convolutions),
+            "tables": _list_convolutions(study),
         },
         "predictions": {
-            "totals": describe_predictions(study.predictions),
-            "rows": list_predictions(study.predictions),
-            "curves": [_describe_scaling(curve) for curve in list_curves(study.predictions)],
-            "size": (SCALING_WIDTH, SCALING_HEIGHT),
+            "sentences": describe_predictions(study.predictions),
+            "tables": _list_rows("Predictions", "predictions", study.predictions),
+            "figures": _draw(study, PREDICTION) if len(study.predictions) else [],
         },
-        "trainings": _describe_trainings(study),
+        "trainings": {
+            "tables": _list_rows("Trainings", "trainings", trainings_table(study.trainings)),
+            "figures": _draw(study, TRAINING) if study.trainings else [],
+        },
         "stages": study.stages,
         "problems": study.problems,
     }
@@ -210,77 +190,41 @@ def _name_source(study: Study, run_id: str, work: object) -> str:
     return f"time: measured, run {run_id}{of_floor} (results in {study.results.name})"
 
 
-# ---------------------------------------------------------------- trainings
+# ---------------------------------------------------------------- tables and pictures
 
 
-def _describe_trainings(study: Study) -> dict[str, Any]:
-    """The table of trainings, and the curves of each as points of small pictures."""
-    every = trainings_table(study.trainings)
-    if every.empty:
-        return {"rows": [], "curves": []}
-    columns = SHOWN["trainings"]
-    curves = [
-        {"title": str(name), "lines": [_describe_curve(same, *one) for one in CURVES]}
-        for name, same in every.groupby("training", sort=False)
+def _list_convolutions(study: Study) -> list[dict[str, Any]]:
+    tables = {
+        "Layers that lose most": largest_losses(study.convolutions),
+        "Whole networks": whole_networks(study.convolutions),
+    }
+    return [
+        {"title": title, "headers": [*rows[0]], "rows": [[*row.values()] for row in rows]}
+        for title, rows in tables.items()
+        if rows
     ]
-    return {
-        "headers": [column.header for column in columns],
-        "rows": formatted(for_people("trainings", every), columns),
-        "curves": curves,
-        "size": (CURVE_WIDTH, CURVE_HEIGHT),
-    }
 
 
-def _describe_curve(epochs: pd.DataFrame, name: str, column: str, unit: str) -> dict[str, str]:
-    """A curve from 0 to its highest value, in units of its picture; accuracy goes up to 1."""
-    values = [float(value) for value in epochs[column]]
-    top = 1.0 if unit == "%" else max(values) or 1.0
-    step = CURVE_WIDTH / max(len(values) - 1, 1)
-    points = [(step * n, CURVE_HEIGHT * (1 - value / top)) for n, value in enumerate(values)]
-    ends = [format_percent(v) if unit == "%" else f"{v:.3g}" for v in (values[0], values[-1])]
-    return {
-        "name": name,
-        "text": f"{ends[0]} → {ends[1]} in {len(values)} epochs",
-        "points": " ".join(f"{x:.1f},{y:.1f}" for x, y in points),
-    }
+def _list_rows(title: str, name: str, table: pd.DataFrame) -> list[dict[str, Any]]:
+    """A table of the study, if it has rows."""
+    columns = known_columns(table, SHOWN[name])
+    headers = [column.header for column in columns]
+    rows = formatted(for_people(name, table), columns)
+    return [{"title": title, "headers": headers, "rows": rows}] if rows else []
 
 
-# ---------------------------------------------------------------- predictions
-
-
-def _describe_scaling(curve: pd.DataFrame) -> dict[str, Any]:
-    """Throughput against batch, in units of its picture: the line, its band, measured points."""
-    batches = [float(batch) for batch in curve["batch_size"]]
-    first, last = math.log2(batches[0]), math.log2(batches[-1])
-    rates = {
-        name: [*(curve["batch_size"] / curve[f"{name}_s"])] for name in ("time", "low", "high")
-    }
-    times = map(number, curve["measured_s"])  # pandas would make not-a-number of None again
-    measured = [(batch, batch / time_s) for batch, time_s in zip(batches, times, strict=True)
-                if time_s]  # fmt: skip
-    top = 1.05 * max([*rates["low"], *(rate for _, rate in measured)])
-
-    def place(batch: float, rate: float) -> tuple[str, str]:
-        x = SCALING_WIDTH * (math.log2(batch) - first) / (last - first)
-        return f"{x:.1f}", f"{SCALING_HEIGHT * (1 - rate / top):.1f}"
-
-    def join(points: list[tuple[float, float]]) -> str:
-        return " ".join(",".join(place(*point)) for point in points)
-
-    ends = [*zip(batches, rates["low"], strict=True),
-            *reversed([*zip(batches, rates["high"], strict=True)])]  # fmt: skip
-    last_rate = rates["time"][-1]
-    return {
-        "title": name_curve(curve),
-        "line": join([*zip(batches, rates["time"], strict=True)]),
-        "band": join(ends),
-        "dots": [(*place(batch, rate), f"batch {batch:.0f}: measured {si(rate, 'samples/s')}")
-                 for batch, rate in measured],
-        "batches": [(place(batch, 0)[0], f"{batch:.0f}") for batch in batches],
-        "rate": (place(batches[-1], last_rate)[1], f"{si(last_rate, '').strip()}/s"),
-        "text": f"predicted {si(rates['time'][0], 'samples/s')} at batch {batches[0]:.0f},"
-        f" {si(rates['time'][-1], 'samples/s')} at batch {batches[-1]:.0f}",
-    }  # fmt: skip
+def _draw(study: Study, kind: str) -> list[dict[str, str]]:
+    """The figure of a kind as pictures that stand in the page."""
+    with TemporaryDirectory() as folder:
+        figures = write_figures(study, Path(folder), formats=["svg"], kinds=[kind])
+        return [
+            {
+                "title": figure.title,
+                "caption": figure.caption,
+                "content": base64.b64encode(figure.path.read_bytes()).decode(),
+            }
+            for figure in figures
+        ]
 
 
 # ---------------------------------------------------------------- machines
@@ -314,12 +258,12 @@ def _list_facts(machine: Machine) -> list[tuple[str, str]]:
     if passport is None or not passport.ceilings:
         return facts
     described, provenance = passport.description, passport.provenance
-    drivers = [gpu.driver for gpu in described.gpus if gpu.driver]
+    drivers = [gpu.driver for gpu in described.gpus if gpu.driver and roofs.device != "cpu"]
     return [
         *facts,
         ("depth", "quick" if passport.is_quick else "full"),
         ("noise", format_percent(passport.noise)),
-        ("driver", drivers[0] if drivers and roofs.device != "cpu" else ""),
+        ("driver", next(iter(drivers), "")),
         ("system", described.os),
         ("torch", provenance.libraries.get("torch", "")),
         ("repeat with", shlex.join(provenance.command)),

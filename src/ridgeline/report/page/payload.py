@@ -11,13 +11,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.executed import (
-    describe_capture,
-    describe_times,
-    describe_trust,
-)
+from ridgeline.report.executed import describe_capture, describe_times, describe_trust
 from ridgeline.report.study import BUSY, Machine, Study
-from ridgeline.report.summary import floor_notes
 from ridgeline.report.sweeps import describe_for_page
 from ridgeline.report.text import capped, records
 from ridgeline.report.views import repeat_command, versions_text
@@ -26,7 +21,7 @@ from ridgeline.roofline.floors import flops_columns, roof_of
 from ridgeline.roofline.roofs import LEVELS, Roofs
 from ridgeline.roofline.work import short_kernel
 from ridgeline.store import MeasuredRun
-from ridgeline.units import format_percent, format_time
+from ridgeline.units import format_percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +48,7 @@ RUN_TEXTS = {
     "time": "timestamp", "host": "hostname", "limits": "throttle_reasons", "meter": "energy_meter",
     "count_id": "count_id", "label": "label", "status": "status", "command": "command",
     "versions": "versions", "warnings": "warnings", "no_energy": "no_energy", "setting": "setting",
-    "flags": "flags", "floor_note": "floor_note", "files": "files", "device": "device_name",
+    "flags": "flags", "files": "files", "device": "device_name",
 }  # fmt: skip
 RUN_COLUMNS = {**RUN_TEXTS, **RUN_NUMBERS}
 POINT_TEXTS = ("grain", "name", "layer", "phase", "kind", "shapes", "provenance", "bound", "flag")
@@ -79,8 +74,9 @@ HEADINGS = {  # what the columns of the page's tables mean
     "Bytes moved": "every operator reads its operands and writes its results",
     "Shapes": "of the tensors that go in",
     "what if": "how it differs from a step that was to be run",
-    "predicted": "time of a step, from operators that were measured alone",
-    "interval": "a measured time is expected inside it, as often as is said above",
+    "predicted (ms)": "time of a step, from operators that were measured alone",
+    "from (ms)": "lower end of the interval of the prediction",
+    "to (ms)": "upper end of the interval of the prediction",
     "inside": "whether the measured time is inside the interval",
     "operators": "where the predicted times of its operators are from",
     "Marked": "what cannot be right, or is doubtful, and its likely cause",
@@ -211,7 +207,7 @@ def round_number(value: Any) -> float | int | None:
 def round_column(values: Iterable[Any]) -> list[float | int | None] | None:
     """A column of numbers; None stands for a column that says nothing."""
     column = [round_number(value) for value in values]
-    return column if any(value is not None for value in column) else None
+    return column if set(column) != {None} else None
 
 
 def to_columns(
@@ -251,14 +247,14 @@ def name_machine(study: Study, machine: Machine) -> str:
 
 def _describe_roofs(study: Study, machine: Machine) -> dict[str, Any]:
     """What the figure needs of a machine."""
-    roofs, sheet = machine.roofs, machine.datasheet
+    roofs = machine.roofs
     return {
         "title": name_machine(study, machine),
         "device": roofs.device,
         "source": roofs.source,
         "measured_at": roofs.measured_at,
         **_round_rates(roofs),
-        "datasheet": None if sheet is None or sheet is roofs else _round_rates(sheet),
+        "datasheet": machine.published and _round_rates(machine.published),
     }
 
 
@@ -281,14 +277,13 @@ def make_run_columns(study: Study, words: Words) -> dict[str, Any]:
     """A row for each run and, after the `measured` ones, for each capture."""
     import pandas as pd
 
-    stored, notes = {run.run_id: run for run in study.raw_runs}, floor_notes(study)
+    stored = {run.run_id: run for run in study.raw_runs}
     rows = [
         {
             **row,
             **(_read_stored_texts(stored[row["run_id"]]) if row["run_id"] in stored else {}),
             "setting": ", ".join(study.case_of[row["run_id"]].extras),
             "flags": _join_flags(row),
-            "floor_note": notes.get(row["run_id"], ""),
         }
         for row in records(study.runs)
     ]
@@ -324,11 +319,11 @@ def _list_used_roofs(points: pd.DataFrame) -> dict[str, list[str]]:
     """The compute roofs that the work of each run belongs under, the largest work first."""
     coarse = points[points["grain"].isin(["step", "capture"])]
     work = coarse.groupby("run_id", sort=False)[flops_columns(points)].sum()
-    return {
-        str(run_id): [" ".join(roof_of(str(name))) for name in row.sort_values(ascending=False,
-                      kind="stable").index if row[name] > 0]
-        for run_id, row in work.iterrows()
-    }  # fmt: skip
+    used = {}
+    for run_id, row in work.iterrows():
+        known = row[row > 0].sort_values(ascending=False, kind="stable")
+        used[str(run_id)] = [" ".join(roof_of(str(name))) for name in known.index]
+    return used
 
 
 # ---------------------------------------------------------------- points
@@ -347,11 +342,11 @@ def choose_points(study: Study) -> tuple[pd.DataFrame, list[str]]:
     scope = points["grain"]
     slowest = points.reindex(columns=[f"{level}_s" for level in LEVELS]).astype(float).max(axis=1)
     points = points.assign(memory_s=slowest)
+    coarse = points[scope.isin(["step", "phase", "capture"])]
     layers, about_layers = _choose_layers(points[scope.eq("layer")])
     kernels, about_kernels = _choose_kernels(points[scope.eq("kernel")])
-    tables = [points[scope.isin(["step", "phase", "capture"])], layers, kernels]
-    chosen = pd.concat([table for table in tables if len(table)] or tables, ignore_index=True)
-    return chosen, [text for text in (about_layers, about_kernels) if text]
+    tables = [table for table in (coarse, layers, kernels) if len(table)]
+    return pd.concat(tables, ignore_index=True), list(filter(None, (about_layers, about_kernels)))
 
 
 def _choose_layers(layers: pd.DataFrame) -> tuple[pd.DataFrame, str]:
@@ -360,24 +355,21 @@ def _choose_layers(layers: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     layers = layers[layers["phase"].eq("all") | layers["time_s"].notna()]
     sizes = layers.groupby("run_id").size().sort_index(ascending=False)
     chosen = sizes.index[sizes.cumsum().le(MOST_LAYERS)]
-    if len(chosen) == len(sizes):
-        return layers, ""
     text = (
         f"Layers of {len(chosen)} of {len(sizes)} runs are here, those of the latest"
         f" ({MOST_LAYERS:,} rows fit). The CSV and Parquet tables beside this page have all."
     )
-    return layers[layers["run_id"].isin(chosen)], text
+    return layers[layers["run_id"].isin(chosen)], text if len(chosen) < len(sizes) else ""
 
 
 def _choose_kernels(kernels: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     if len(kernels) <= MOST_KERNELS:
         return kernels, ""
     longest = kernels.nlargest(MOST_KERNELS, "time_s")
-    time_s = kernels["time_s"].drop(longest.index).sum()
+    share = 1 - longest["time_s"].sum() / kernels["time_s"].sum()
     text = (
-        f"Of {len(kernels):,} kernels the {len(longest):,} that take longest are here. The other"
-        f" {len(kernels) - len(longest):,} take {format_time(time_s)} together,"
-        f" {format_percent(time_s / kernels['time_s'].sum())} of all kernel time."
+        f"Of {len(kernels):,} kernels the {len(longest):,} that take longest are here. The others"
+        f" take {format_percent(share)} of all kernel time."
     )
     return longest, text
 

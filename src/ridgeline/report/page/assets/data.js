@@ -72,7 +72,6 @@ const R = unpack(
     "no_energy",
     "setting",
     "flags",
-    "floor_note",
     "files",
     "device",
   ],

@@ -32,7 +32,6 @@ function startLayers() {
     make("button", { type: "button", onclick: fold(() => []) }, "Open all"),
     make("button", { type: "button", onclick: fold((tree) => modulePaths(tree, 0)) }, "Close all"),
   ];
-  const floors = make("p", { class: "note" }); // why they do not add up to that of the step
   const warnings = make("p", { class: "note lines" });
   const table = makeTable(host, {
     caption: "Layers",
@@ -53,11 +52,10 @@ function startLayers() {
     table.tree = moduleTree(table.rows);
     table.folded = new Set(foldedAtFirst(table.tree));
     table.element.classList.toggle("plain", !table.rows.some((row) => row.flag)); // nothing is marked
-    floors.textContent = R.floor_note[Number(choose.value)];
     warnings.textContent = R.warnings[Number(choose.value)];
     table.render();
   };
-  host.append(floors, warnings);
+  host.append(warnings);
   choose.addEventListener("change", show);
   group.addEventListener("change", table.render);
   show();

@@ -125,7 +125,7 @@ function sweepTable(part, sweep, known) {
       column("node", "Node", word("node")),
       {
         ...column("device", "Device", word("device")),
-        source: ["measured", ({ one }) => WORDS[sweep.uuid[one]] || "no UUID is known"],
+        source: ["measured", ({ one }) => WORDS[sweep.device_uuid[one]] || "no UUID is known"],
       },
       ...(hasReason ? [column("reason", "Reason", word("reason"), { wide: true })] : []),
     ],
