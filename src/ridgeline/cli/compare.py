@@ -57,7 +57,7 @@ def compare(
         None, "Compare layers; by default where there is one configuration.", "--layers/--no-layers"
     ),
     top: int = option(10, "Layers that are shown.", min=1),
-    form: str = option("table", "table, markdown or json, on stdout.", "--format", choices=FORMATS),
+    form: str = option("table", "table, markdown or json, on stdout.", "--format"),
     output: opt.Outputs = None,
     as_json: opt.JsonFormat = False,
     quiet: bool = option(False, "No advice.", "-q", "--quiet"),

@@ -9,7 +9,7 @@ from ridgeline.cli import options as opt
 from ridgeline.cli.messages import print_json
 from ridgeline.cli.progress import progress_bar
 from ridgeline.plain import plain_text
-from ridgeline.records import MODES, WorkloadSpec
+from ridgeline.records import WorkloadSpec
 from ridgeline.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ interrupted. There is a whole file afterwards or none.
 """
 
 SCHEMA = 1  # of the JSON form
-OPSETS = tuple(str(opset) for opset in range(17, 24))  # offered by completion; others work too
 
 
 def export(
@@ -46,11 +45,9 @@ def export(
     seq_len: opt.SeqLen = None,
     config: opt.Config = None,
     mode: str = opt.option(
-        "infer",
-        "infer, or train: the forward pass with dropout and batch statistics.",
-        choices=MODES,
+        "infer", "infer, or train: the forward pass with dropout and batch statistics."
     ),
-    opset: int | None = opt.option(None, "Version of ONNX's operators.", choices=OPSETS),
+    opset: int | None = opt.option(None, "Version of ONNX's operators."),
     static: bool = opt.option(False, "All dimensions are numbers: none is left open.", "--static"),
     external_above: int = opt.option(
         "1GB",
@@ -83,9 +80,9 @@ def export(
         model=model,
         batch_size=batch_size,
         mode=mode,
-        input_size=opt.parse_input_size(input_size),
+        input_size=input_size,
         seq_len=seq_len,
-        config=opt.parse_config(config),
+        config=config or {},
     )
     check_export(spec, settings)
     path = output or default_path(model)

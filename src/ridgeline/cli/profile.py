@@ -43,12 +43,9 @@ failed; 3 a run or a profile failed (its reason is stored with it, unless that w
 """
 UNWATCHED_STEPS = 50  # that the time of a step is taken from
 TIME = "time"  # the tier without counters
-TIERS = ("counters", TIME)
-LEVELS = ("dram", "hierarchical")
 AUTO, CUPTI = "auto", "cupti"
-TOOLS = (AUTO, CUPTI, "ncu")
 OF_COUNTERS = ("tool", "level", "dry_run", "metrics")
-OF_SIZES = ("batch_size", "mode", "input_size", "seq_len", "config")
+OF_SIZES = ("batch_sizes", "mode", "input_sizes", "seq_len", "config")
 
 in_profile = partial(option, rich_help_panel="What is counted")
 
@@ -70,13 +67,12 @@ def profile(
     work: Work,
     step: Step,
     tier: str = in_profile(
-        "counters", "counters, or time: kernel times alone, by torch's profiler.", choices=TIERS
+        "counters", "counters, or time: kernel times alone, by torch's profiler."
     ),
-    level: str = in_profile("dram", "dram, or hierarchical: L2 and L1 bytes, too.", choices=LEVELS),
+    level: str = in_profile("dram", "dram, or hierarchical: L2 and L1 bytes, too."),
     tool: str = in_profile(
         AUTO,
         "cupti: in the process itself; ncu: by Nsight Compute around it; auto: ncu if need be.",
-        choices=TOOLS,
     ),
     dry_run: bool = in_profile(
         False, "Show what would be counted and how long it takes.", "--dry-run"

@@ -62,7 +62,7 @@ def run(
     if list_models:
         return messages.show_models(work.models or [], as_json=output.as_json)
     work.check_named("run")
-    if find_max_batch and work.batch_size is not None:
+    if find_max_batch and work.batch_sizes is not None:
         raise RidgelineError(
             "--batch-size and --find-max-batch exclude each other",
             hint="leave --batch-size out to run the largest batch that fits",

@@ -9,23 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ridgeline.cli import options as opt
 from ridgeline.cli.interrupts import stopped_at_once
 from ridgeline.cli.messages import end_interrupted, messages_unless, print_json
-from ridgeline.cli.options import (
-    MODELS,
-    Backend,
-    Device,
-    Group,
-    Output,
-    argument,
-    complete,
-    folder,
-    option,
-    takes_groups,
-)
 from ridgeline.cli.progress import progress_bar
 from ridgeline.errors import RidgelineError
-from ridgeline.records import PRECISIONS
 from ridgeline.signals import interrupts_later, interrupts_noted
 from ridgeline.units import format_percent, format_time
 
@@ -49,19 +37,15 @@ EXAMPLES = """
 """
 
 SCHEMA = 1  # of the JSON form
-OTHER_TASKS = (
-    "bert", "deeplab", "fasterrcnn", "fcn", "lstm", "maskrcnn", "retinanet", "ssd", "yolo",
-)  # fmt: skip
-CLASSIFIERS = tuple(name for name in MODELS if not name.startswith(OTHER_TASKS))
 SYNTHETIC = "synthetic"
 CLASSIFIER_FORMS = "resnet18_cifar, a torchvision classifier, file.py:factory"
 
 
-number = partial(option, metavar="N")
+number = partial(opt.option, metavar="N")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen(Group):
+class Chosen(opt.Group):
     """The settings of a training, by the fields of TrainSettings; None: its default."""
 
     epochs: int | None = number(None, "Passes over the images.", show_default="20")
@@ -77,13 +61,13 @@ class Chosen(Group):
         "Steps in which the rate rises, before its cosine.",
         show_default="a tenth of all, up to 500",
     )
-    augment: bool | None = option(None, "Random crops and mirroring.", "--augment/--no-augment")
+    augment: bool | None = opt.option(None, "Random crops and mirroring.", "--augment/--no-augment")
     image_size: int | None = number(None, "Scale images to this side.", show_default="32")
-    channels_last: bool | None = option(None, "Images in NHWC order.", "--channels-last")
+    channels_last: bool | None = opt.option(None, "Images in NHWC order.", "--channels-last")
     seed: int | None = number(
         None, "Random seed of weights, order and augmentation.", show_default="0"
     )
-    deterministic: bool | None = option(
+    deterministic: bool | None = opt.option(
         None,
         "The same bits each time, the default on a CPU, or the fastest algorithms.",
         "--deterministic/--no-deterministic",
@@ -91,10 +75,10 @@ class Chosen(Group):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings(Group):
+class Surroundings(opt.Group):
     """What a training reads and writes, and where it runs, by the fields of TrainOptions."""
 
-    data: str | None = option(
+    data: str | None = opt.option(
         None,
         "Where CIFAR-10 is, or is downloaded to; or small images made here.",
         metavar="DIR|synthetic",
@@ -102,36 +86,32 @@ class Surroundings(Group):
     )
     limit_train: int | None = number(None, "Train on the first N images.", min=1)
     limit_test: int | None = number(None, "Test on the first N images.", min=1)
-    backend: Backend = "auto"
-    device: Device = 0
+    backend: opt.Backend = "auto"
+    device: opt.Device = 0
     workers: int = number(0, "Processes that make batches; 0: the device makes them.", min=0)
-    out_dir: Path | None = folder(None, "Where checkpoints go.", show_default="artifacts")
-    resume: Path | None = option(
+    out_dir: Path | None = opt.folder(None, "Where checkpoints go.", show_default="artifacts")
+    resume: Path | None = opt.option(
         None, "Go on from this checkpoint, with its settings.", metavar="FILE"
     )
     save_every: int = number(0, "Also keep a checkpoint every N epochs; 0: none.", min=0)
-    overwrite: bool = option(False, "Begin anew where a training was saved.", "--overwrite")
+    overwrite: bool = opt.option(False, "Begin anew where a training was saved.", "--overwrite")
 
 
-@takes_groups
+@opt.takes_groups
 def train(
-    model: str | None = argument(
-        None, "[MODEL]", CLASSIFIER_FORMS, autocompletion=complete(CLASSIFIERS)
-    ),
-    model_option: str | None = option(None, "Same as MODEL.", "--model", choices=CLASSIFIERS),
+    model: str | None = opt.argument(None, "[MODEL]", CLASSIFIER_FORMS),
+    model_option: str | None = opt.option(None, "Same as MODEL.", "--model"),
     *,
     chosen: Chosen,
-    precision: str | None = option(
-        None, "fp32, tf32, amp, bf16 or fp16.", show_default="fp32", choices=PRECISIONS
-    ),
-    amp: bool = option(False, "Same as --precision amp.", "--amp"),
+    precision: str | None = opt.option(None, "fp32, tf32, amp, bf16 or fp16.", show_default="fp32"),
+    amp: bool = opt.option(False, "Same as --precision amp.", "--amp"),
     surroundings: Surroundings,
-    profile_one_step: bool = option(
+    profile_one_step: bool = opt.option(
         False, "Warm up, mark one whole step for a profiler, and exit.", "--profile-one-step"
     ),
     warmup_iters: int = number(20, "Steps before the marked one.", min=0),
     profile_iter: int = number(1, "Which step after these is marked.", min=1),
-    output: Output,
+    output: opt.Output,
 ) -> None:
     """Train a classifier on CIFAR-10: SGD, warm-up and cosine decay; test and save each epoch.
 
@@ -157,7 +137,7 @@ def train(
         _train(options, output)
 
 
-def _train(options: TrainOptions, output: Output) -> None:
+def _train(options: TrainOptions, output: opt.Output) -> None:
     from ridgeline.pipeline.train_model import TrainOutcome, save_training, train_model
 
     outcome, interrupts = TrainOutcome(), list[int]()
@@ -181,7 +161,9 @@ def _train(options: TrainOptions, output: Output) -> None:
             print("\n".join(_describe_result(training, result, path)))
 
 
-def _mark_step(options: TrainOptions, warmup_iters: int, profile_iter: int, output: Output) -> None:
+def _mark_step(
+    options: TrainOptions, warmup_iters: int, profile_iter: int, output: opt.Output
+) -> None:
     from ridgeline.pipeline.train_model import TrainOutcome, mark_training_step
     from ridgeline.train.trainer import made_on
 

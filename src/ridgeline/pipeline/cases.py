@@ -47,11 +47,8 @@ WITHIN = 0.01  # of the largest batch: a try takes seconds
 class ProgressListener(Protocol):
     """Hears how far a stage or a list of cases is."""
 
-    def expect(self, seconds: float) -> None:
-        """About so long the next unit of work will take."""
-
-    def start(self, what: str, *, advance: bool = True) -> None:
-        """The next unit of work begins; without `advance`, something between two of them."""
+    def start(self, what: str, seconds: float = 0.0, *, advance: bool = True) -> None:
+        """The next unit begins and takes about so long; without `advance`, it is none of them."""
 
     def update(self, what: str, done: int, total: int) -> None:
         """So much of a part of it is done; a total of 0 is not known."""
@@ -204,9 +201,7 @@ class CaseRunner:
             self.progress.update(message.what, message.done, message.total)
 
     def _run_case(self, case: Case) -> None:
-        if self.case_s:
-            self.progress.expect(self.case_s)
-        self.progress.start(case.name)
+        self.progress.start(case.name, self.case_s)
         outcome = self._measure(case)
         largest = asdict(case.largest) if case.largest else None
         if (failed := outcome.failure) is not None:

@@ -147,8 +147,7 @@ class Profiler:
     def _profile(self, run: MeasuredRun, task: Task) -> None:
         request = run.request
         name = f"{request.model}, batch {request.batch_size}, {run.result.precision}"
-        self.progress.expect(TRACE_S + COUNTED_S)
-        self.progress.start(name)
+        self.progress.start(name, TRACE_S + COUNTED_S)
         options = {"label": self.label, **self._listeners(name)}
         try:
             profile = profile_run(self.results, run, task, self.options, **options)
