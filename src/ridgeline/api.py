@@ -41,8 +41,7 @@ def _errors_name_arguments() -> Iterator[None]:
     try:
         yield
     except RidgelineError as error:
-        problem, hint = as_arguments(error.problem), as_arguments(error.hint)
-        raise RidgelineError(problem, hint=hint) from error
+        raise RidgelineError(as_arguments(error.problem), hint=as_arguments(error.hint)) from error
 
 
 def count(
@@ -394,7 +393,7 @@ def max_batch(
 
     `where` takes `input_size`, `seq_len`, `config` and the rest of what `count` does.
     """
-    from ridgeline.count.growth import max_batch as find_max_batch
+    from ridgeline.count.capacity import max_batch as find_max_batch
 
     settings: dict[str, Any] = {"mode": mode, "precision": precision, "optimizer": optimizer}
 

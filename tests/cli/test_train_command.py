@@ -16,8 +16,6 @@ from tests.cli.analyzed_here import Printed, command
 from tests.cli.small_runs import MINUTES_S, start, wait_until
 from tests.train.small_training import net_file, what_differs
 
-from ridgeline.cli.options import MODELS
-from ridgeline.cli.train import CLASSIFIERS
 from ridgeline.store import ResultsFolder
 from ridgeline.train import checkpoints
 from ridgeline.train.trainer import Trainer
@@ -178,14 +176,6 @@ def test_missing_data_names_the_file_and_its_place(
         "  hint: get https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz elsewhere and put it "
         "there as cifar/cifar-10-python.tar.gz; --data synthetic tries everything without it\n"
     )
-
-
-def test_only_classifiers_are_offered() -> None:
-    from ridgeline.workloads.sources import models_of
-
-    ours = {"resnet18_cifar", "resnet34_cifar", "vgg11_cifar"}
-    theirs = {name for name, task in models_of("torchvision").items() if task == "classification"}
-    assert set(CLASSIFIERS) == set(MODELS) & (ours | theirs)
 
 
 # ---------------------------------------------------------------- killed and interrupted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ridgeline.cli import options as opt
 from ridgeline.cli.interrupts import import_tables
@@ -80,7 +80,14 @@ def compare(
         comparison = compare_values(a, b, other, results=results, layers=layers)
     else:
         comparison = compare_sides(a, b, results=results, layers=layers)
-    text, content = as_markdown(comparison, top=top), _to_dict(comparison, limit)
+    text = as_markdown(comparison, top=top)
+    content = {  # the form that scripts read; see docs/compare.md
+        "schema": SCHEMA,
+        **comparison.to_dict(),
+        "fail_above": limit,
+        "too_slow": comparison.slower_by_more_than(limit) if limit is not None else [],
+        "not_judged": comparison.not_judged(),
+    }
     try:
         if form == "json":
             print_json(content)
@@ -127,17 +134,6 @@ def parse_percentage(text: str) -> float:
             hint=f"write {number}% or {100 * float(number):g}%",
         )
     return float(number) / 100
-
-
-def _to_dict(comparison: Comparison, limit: float | None) -> dict[str, Any]:
-    """The form that scripts read; see docs/compare.md."""
-    return {
-        "schema": SCHEMA,
-        **comparison.to_dict(),
-        "fail_above": limit,
-        "too_slow": comparison.slower_by_more_than(limit) if limit is not None else [],
-        "not_judged": comparison.not_judged(),
-    }
 
 
 def _print_tables(comparison: Comparison, top: int) -> None:

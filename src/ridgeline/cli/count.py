@@ -37,7 +37,7 @@ EXAMPLES = """
 SCHEMA = 1  # of the JSON form
 FORMATS = ("table", "markdown", "csv", "json")
 TABLES = ("layers", "ops")
-ENDINGS = (".csv", ".parquet", ".md", ".json")
+ENDINGS = (".csv", ".md", ".json")
 LEAST_LIMIT_BYTES = 1e6  # a smaller number was meant in gigabytes
 
 
@@ -78,7 +78,7 @@ def count(
     counted: Counts,
     against: Path | None = opt.option(None, "", hidden=True),  # former name of --compare-onnx
     form: str = opt.option("table", "table, markdown, csv or json, on stdout.", "--format"),
-    table: str = opt.option("layers", "Rows of csv, parquet and json: layers or ops."),
+    table: str = opt.option("layers", "Rows of csv and json: layers or ops."),
     output: opt.Outputs = None,
     output_dir: Path | None = opt.folder(
         None, "Write a text file per model and batch, and summary.json."

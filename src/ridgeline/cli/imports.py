@@ -140,7 +140,11 @@ def _import_runs(
     if output.as_json:
         messages.print_json({"runs": [one.run_id for one in found.runs], "known": found.known})
     elif rows:
-        cells = [[*key, listed_batches(same), str(len(same))] for key, same in rows.items()]
+        cells = [
+            [*key, ", ".join(map(str, sorted({one.request.batch_size for one in same}))),
+             str(len(same))]
+            for key, same in rows.items()
+        ]  # fmt: skip
         print_grid(Grid(header=list(IMPORTED_RUNS), rows=cells, text_columns=4), screen())
     messages.show_notes(found.notes)
     if not output.quiet:
@@ -149,10 +153,6 @@ def _import_runs(
         messages.show_message(f"runs are in {results.runs_path}, {len(written)} views beside them")
     if not found.runs and not found.known:
         raise RidgelineError(f"{path} has no run", hint="each row is a run: see docs/import.md")
-
-
-def listed_batches(runs: list[MeasuredRun]) -> str:
-    return ", ".join(map(str, sorted({one.request.batch_size for one in runs})))
 
 
 def _print_outcome(outcome: ImportOutcome, label: str | None, output: Output) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -28,7 +28,6 @@ from ridgeline.store import DEFAULT_RESULTS, atomic_write_text, to_json
 from ridgeline.units import format_change, format_percent, parse_seconds, si
 
 if TYPE_CHECKING:
-    from ridgeline.machine.datasheets import Datasheet
     from ridgeline.predict.calibration import Calibration
 
 EXAMPLES = """
@@ -120,12 +119,13 @@ def measure(
 
     if file is not None and not energy:
         raise RidgelineError("--from goes with --energy", hint="add --energy, or leave it out")
-    devices = choose_devices(device or []) if file is None else device or [None]
+    devices = choose_devices(device or []) if file is None else device or []
     steps = LOADS * len(devices) if energy else count_steps(devices, quick=quick)
     with progress_bar(steps, quiet=output.quiet) as progress:
-        options = {"name": name, "on_progress": progress.start}
+        options: Any = {"name": name, "on_progress": progress.start}
         if file is not None:
-            stored = [machine.import_energy(file, output.results, name=name, device=devices[0])]
+            chosen = next(iter(devices), None)
+            stored = [machine.import_energy(file, output.results, name=name, device=chosen)]
         elif energy:
             stored = [machine.measure_energy(one, output.results, **options) for one in devices]
         else:
@@ -215,9 +215,7 @@ def list_passports(
 
 @app.command(epilog=EXAMPLES)
 def show(
-    name: str = opt.argument(
-        ..., "NAME", "A name from `machine list`, a .json file, or a device with a datasheet."
-    ),
+    name: str = opt.argument(..., "NAME", "A name from `machine list`, or a .json file."),
     calibration: bool = opt.option(
         False, "The operators that were measured for predictions.", "--calibration"
     ),
@@ -225,20 +223,12 @@ def show(
     as_json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
-    """Show a passport: its ceilings and its energy coefficients; or a datasheet."""
-    from ridgeline.machine.datasheets import datasheet_for
-
-    passports = Passports(results)
+    """Show a passport: its ceilings and its energy coefficients; or a calibration."""
     if calibration:
         from ridgeline.predict.calibration import Calibrations
 
-        print_calibration(Calibrations(results).read(name), as_json=as_json)
-        return
-    is_stored = name in passports.names() or name.endswith(".json")
-    sheet = None if is_stored else datasheet_for(name)
-    if sheet is not None:
-        _print_datasheet(sheet, as_json=as_json)
-        return
+        return print_calibration(Calibrations(results).read(name), as_json=as_json)
+    passports = Passports(results)
     passport = passports.read(name)
     _print_passport(passport, as_json=as_json)
     if (known := passports.note(passport.name)) and not as_json:
@@ -455,24 +445,3 @@ def _print_energy(model: EnergyModel) -> None:
     if unsure:
         print(f"may be nothing at all: {', '.join(unsure)}")
     print_grid(make_grid(model.points, POINTS, spare=("time",)))
-
-
-def _print_datasheet(sheet: Datasheet, *, as_json: bool) -> None:
-    """The figures that the maker of a device publishes."""
-    ceilings = sheet.ceilings("datasheet")
-    if as_json:
-        print_json({"machine": sheet.name, "ceilings": ceilings})
-        return
-    print(f"{sheet.name}: nothing was measured; these are published figures ({sheet.source})\n")
-    rows = []
-    for c in ceilings:
-        if c["kind"] == "compute":
-            unit = "OP/s" if c["precision"].startswith("int") else "FLOP/s"
-            sums = f", sums in {c['accumulator']}" if c["accumulator"] else ""
-            cells = [f"{c['precision']} {c['path']}{sums}", si(c["flops_per_s"], unit)]
-        elif c["kind"] == "bandwidth":
-            cells = [f"{c['level']} bandwidth", si(c["bytes_per_s"], "B/s")]
-        else:
-            cells = [f"power {c['what']}", si(c["power_w"], "W")]
-        rows.append([*cells, c["confidence"]])
-    print_grid(Grid(header=["ceiling", "published, dense", "confidence"], rows=rows))

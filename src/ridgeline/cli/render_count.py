@@ -28,7 +28,7 @@ from ridgeline.onnx.compare import EXPLANATIONS, OTHER
 from ridgeline.pipeline.count_models import CountOptions
 from ridgeline.plain import plain_line
 from ridgeline.records import Cost
-from ridgeline.store import atomic_write_text, write_parquet, writing
+from ridgeline.store import atomic_write_text
 from ridgeline.units import (
     format_bytes,
     format_count,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ridgeline.pipeline.count_models import CountOutcome
 
 SCHEMA = 1  # of the JSON form
-ENDINGS = {".csv": "csv", ".parquet": "parquet", ".md": "markdown", ".json": "json"}
+ENDINGS = {".csv": "csv", ".md": "markdown", ".json": "json"}
 
 
 class Heading(str):
@@ -100,13 +100,7 @@ def write_files(
     if not outcome.results:
         return []
     for path in outputs:
-        form = ENDINGS[path.suffix]
-        if form != "parquet":
-            atomic_write_text(path, _render(outcome, view, form), elsewhere="-o FILE")
-            continue
-        with writing(path.parent, elsewhere="-o FILE"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_parquet(_to_table(outcome, view), path)
+        atomic_write_text(path, _render(outcome, view, ENDINGS[path.suffix]), elsewhere="-o FILE")
     return [*outputs, *(_write_folder(outcome, folder) if folder is not None else [])]
 
 
@@ -193,8 +187,8 @@ def to_json(outcome: CountOutcome, view: CountOptions) -> dict[str, Any]:
             content["ops"] = result.ops.to_dict("records")
         elif view.breaks_down:
             content["layers"] = result.layers(view.depth).to_dict("records")
-    asked = {name: content for name, content in optional.items() if content}
-    return {"schema": SCHEMA, "models": models, **asked}
+    known = {name: content for name, content in optional.items() if content}
+    return {"schema": SCHEMA, "models": models, **known}
 
 
 def _to_table(outcome: CountOutcome, view: CountOptions) -> pd.DataFrame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,6 @@ from ridgeline.settings import DEFAULT_BATCH
 from ridgeline.signals import interrupts_later, interrupts_noted
 
 if TYPE_CHECKING:
-    from ridgeline.cli.progress import Progress
     from ridgeline.pipeline.cases import Case
     from ridgeline.records import RunResult
 
@@ -91,8 +89,14 @@ def run(
                 import ridgeline.measure.preload  # noqa: F401
         with progress_bar(selection.case_count, quiet=output.quiet) as progress:
             runner.progress = progress
+
+            def print_line(case: Case, result: RunResult) -> None:
+                # where nobody reads any more, the run is stored all the same
+                with progress.aside(), suppress(OSError):
+                    print(show_runs.measured_line(case.spec, result), flush=True)
+
             if not output.as_json:
-                runner.on_result = _line_printer(progress)
+                runner.on_result = print_line
             run_selection(
                 selection,
                 runner,
@@ -106,15 +110,3 @@ def run(
     if interrupts:
         messages.end_interrupted(f"; runs kept: {len(runner.runs)}" if runner.runs else "")
     messages.end_runs(runner)
-
-
-def _line_printer(progress: Progress) -> Callable[[Case, RunResult], None]:
-    """Prints the line for scripts, before anything can happen to the run."""
-    from ridgeline.cli.show_runs import measured_line
-
-    def print_line(case: Case, result: RunResult) -> None:
-        # where nobody reads any more, the run is stored all the same, and the end says it again
-        with progress.aside(), suppress(OSError):
-            print(measured_line(case.spec, result), flush=True)
-
-    return print_line

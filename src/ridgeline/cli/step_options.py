@@ -64,7 +64,7 @@ class Work(opt.Group):
         check_mode(self.mode)
         sizes = self.input_sizes or (None,)
         if not several_sizes:
-            opt.check_one_size(sizes)
+            opt.check_one_size(self.input_sizes or ())
         return Selection(
             models=tuple(self.models or ()),
             settings=step.settings(self.precision or "fp32", **fixed),
@@ -112,6 +112,11 @@ class StepOption:
     commands: str  # that have it
     help: str
     flag: str = ""  # if it is not named as the field
+
+    def annotate(self, kind: Any) -> Any:
+        """The type of a setting, as an option that typer understands."""
+        flag = self.flag or f"--{self.name.replace('_', '-')}"
+        return Annotated[kind, opt.option(..., self.help, flag, rich_help_panel=self.panel)]
 
 
 EVERYWHERE = "run analyze profile"
@@ -164,10 +169,10 @@ class Step(opt.Group):
     def parameters(cls, command: str) -> list[Parameter]:
         types = get_type_hints(Settings)
         defaults = {field.name: field.default for field in fields(Settings)}
-        rows = [row for row in STEP_OPTIONS if command in row.commands.split()]
         return [
-            opt.make_parameter(row.name, _annotate(types[row.name], row), defaults[row.name])
-            for row in rows
+            opt.make_parameter(row.name, row.annotate(types[row.name]), defaults[row.name])
+            for row in STEP_OPTIONS
+            if command in row.commands.split()
         ]
 
     def settings(self, precisions: str, **fixed: Any) -> tuple[Settings, ...]:
@@ -181,9 +186,3 @@ class Step(opt.Group):
         values = {**self.values, **fixed}
         names = dict.fromkeys(name.strip() for name in precisions.split(","))
         return tuple(Settings(**values, precision=name) for name in names)
-
-
-def _annotate(kind: Any, row: StepOption) -> Any:
-    """The type of a setting, as an option that typer understands."""
-    flag = row.flag or f"--{row.name.replace('_', '-')}"
-    return Annotated[kind, opt.option(..., row.help, flag, rich_help_panel=row.panel)]

@@ -7,17 +7,19 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ridgeline.cli.messages import SOME_FAILED, messages_unless, print_json, show_message
 from ridgeline.cli.options import Output, argument, option, takes_groups
+from ridgeline.cli.tables import NOT_KNOWN, Columns, make_grid, print_grid
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import one_of
+from ridgeline.units import format_time
 
 if TYPE_CHECKING:
     from ridgeline.sweep.ledger import CaseRecord
     from ridgeline.sweep.plan import SweepCase
-    from ridgeline.sweep.run import SlurmRun, Sweep
+    from ridgeline.sweep.run import Sweep
     from ridgeline.sweep.status import StageStatus
 
 EXECUTORS = ("local", "slurm")
@@ -213,8 +215,6 @@ def _print_matrix(plan: Sweep, stage: str | None) -> None:
 
 
 def _describe_plan(status: StageStatus) -> str:
-    from ridgeline.units import format_time
-
     guess = ", a guess: nothing like it has been run yet" if status.is_guess else ""
     return (
         f"{status.total} cases, {status.done} done, {status.failed} failed;"
@@ -250,8 +250,6 @@ def _run_here(plan: Sweep, stage: str | None, parallel: int, *, as_json: bool, q
 
 
 def _print_record(case: SweepCase, record: CaseRecord) -> None:
-    from ridgeline.units import format_time
-
     took = f" ({format_time(record.time_s)})" if record.time_s else ""
     why = f": {record.detail}" if record.detail else ""
     print(f"{record.status}: {case.name}{took}{why}", flush=True)
@@ -295,7 +293,9 @@ def _run_on_slurm(
     run = SlurmRun(sweep=plan, on_message=say)
     run.run(stage)
     if as_json:
-        print_json(_describe_jobs(run))
+        jobs = [{"job_id": job.job_id, "stage": job.stage, "shards": list(job.shards)}
+                for job in run.submitted]  # fmt: skip
+        print_json({"name": plan.matrix.name, "jobs": jobs, "stopped": plan.stopped})
     else:
         for job in run.submitted:
             shards = counted(len(job.shards), "shard")
@@ -305,12 +305,6 @@ def _run_on_slurm(
         elif not run.submitted:
             print("nothing was submitted: every case is done, failed, or waits in a job already")
     say(f"how far it is: ridgeline status {plan.matrix.name} --results {plan.results.path}")
-
-
-def _describe_jobs(run: SlurmRun) -> dict[str, Any]:
-    jobs = [{"job_id": job.job_id, "stage": job.stage, "shards": list(job.shards)}
-            for job in run.submitted]  # fmt: skip
-    return {"name": run.sweep.matrix.name, "jobs": jobs, "stopped": run.sweep.stopped}
 
 
 # ---------------------------------------------------------------- how far sweeps are
@@ -337,22 +331,26 @@ def status(
         time.sleep(WATCH_S)
 
 
+STAGES: Columns = {
+    "sweep": lambda one: one.name,
+    "stage": lambda one: one.stage,
+    "cases": lambda one: str(one.total),
+    "done": lambda one: str(one.done),
+    "running": lambda one: str(one.running),
+    "pending": lambda one: str(one.pending),
+    "failed": lambda one: str(one.failed),
+    "to go": lambda one: (
+        "~" * one.is_guess + format_time(one.remaining_s) if not one.is_finished else NOT_KNOWN
+    ),
+}
+
+
 def print_stages(stages: list[StageStatus], *, as_json: bool) -> None:
     """The stages of sweeps as a table, with the reasons of what failed or waits."""
     if as_json:
         print_json({"sweeps": [one.to_dict() for one in stages]})
         return
-    from ridgeline.cli.tables import Grid, print_grid
-    from ridgeline.units import format_time
-
-    rows = [
-        [one.name, one.stage, str(one.total), str(one.done), str(one.running), str(one.pending),
-         str(one.failed),
-         "–" if one.is_finished else f"{'~' if one.is_guess else ''}{format_time(one.remaining_s)}"]
-        for one in stages
-    ]  # fmt: skip
-    header = ["sweep", "stage", "cases", "done", "running", "pending", "failed", "to go"]
-    print_grid(Grid(header=header, rows=rows, text_columns=2))
+    print_grid(make_grid(stages, STAGES, names=2))
     for one in stages:
         reasons = Counter(f"{r.status}: {r.detail}" if r.detail else r.status
                           for _, r in one.failures)  # fmt: skip

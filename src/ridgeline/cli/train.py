@@ -171,25 +171,16 @@ def _mark_step(
         with progress_bar(1, quiet=output.quiet) as progress:
             progress.start("")
             step, training = mark_training_step(
-                options,
-                messages_unless(output.quiet),
-                progress.update,
-                warmup_iters=warmup_iters,
-                profile_iter=profile_iter,
-            )
+                options, messages_unless(output.quiet), progress.update,
+                warmup_iters=warmup_iters, profile_iter=profile_iter,
+            )  # fmt: skip
     except KeyboardInterrupt:
         _end_interrupted(options, TrainOutcome(), as_json=output.as_json)
     settings = training.settings
     if output.as_json:
-        content = {
-            "schema": SCHEMA,
-            "status": "ok",
-            "settings": asdict(settings),
-            **made_on(training.backend),
-            "profiled_step": asdict(step),
-            "warnings": list(training.warnings),
-        }
-        print_json(content)
+        content = {"profiled_step": asdict(step), "warnings": list(training.warnings)}
+        print_json({"schema": SCHEMA, "status": "ok", "settings": asdict(settings),
+                    **made_on(training.backend), **content})  # fmt: skip
         return
     outcome = f"marked for the profiler (loss {step.loss:.3f})"
     if not step.is_marked:
@@ -225,16 +216,14 @@ def _to_json(training: PreparedTraining, result: TrainResult, run: Path | None) 
     from ridgeline.pipeline.train_model import summarize_training
 
     files = training.files
+    paths = {"best": files.best, "last": files.last, "final_weights": files.final_weights}
     return {
         "schema": SCHEMA,
         "settings": asdict(training.settings),
         **summarize_training(training, result),
         "status": "ok" if run else "nothing left",
         "files": {
-            "best": str(files.best),
-            "last": str(files.last),
-            "final_weights": str(files.final_weights),
-            "run": str(run) if run else None,
+            name: str(path) if path else None for name, path in {**paths, "run": run}.items()
         },
     }
 

@@ -19,7 +19,7 @@ from itertools import product
 from math import inf
 from typing import Any, Protocol
 
-from ridgeline.count.growth import max_batch
+from ridgeline.count.capacity import max_batch
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import Failure as CaseFailure
 from ridgeline.measure.isolation import Outcome, Work, attempt, run_isolated, stdout_to_stderr

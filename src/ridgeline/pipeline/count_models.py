@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.count.growth import max_batch
+from ridgeline.count.capacity import max_batch
 from ridgeline.count.records import Settings
 from ridgeline.count.result import CountResult
 from ridgeline.errors import MissingSizeError, RidgelineError
@@ -141,13 +141,18 @@ def check_options(options: CountOptions) -> None:
 
 def count_models(options: CountOptions, outcome: CountOutcome, on_progress: OnProgress) -> None:
     """Count all models; one that fails, or Ctrl-C, leaves in `outcome` what was counted before."""
+    several = len(options.input_sizes) > 1
     for model in options.models:
         try:
-            _count_model(options, outcome, model, on_progress)
+            for size in options.input_sizes:
+                one = _fit_sizes(replace(options, input_sizes=(size,)), outcome, model)
+                _count_sizes(one, outcome, model, on_progress, several=several)
+                if one.input_sizes != (size,):  # the model has no such size
+                    break
         except RidgelineError as error:
             outcome.errors.append((model, error))
-    for size, errors in outcome.missing.items():
-        is_named = size in options.dims  # of an ONNX file alone
+    for missing_size, errors in outcome.missing.items():
+        is_named = missing_size in options.dims  # of an ONNX file alone
         users = [m for m in options.models if is_onnx(m) or not is_named]
         if len(errors) == len(set(users)):  # nobody has it
             outcome.errors.append(next(iter(errors.items())))
@@ -155,16 +160,6 @@ def count_models(options: CountOptions, outcome: CountOutcome, on_progress: OnPr
             for name, missing in errors.items():
                 of_file = "" if name in missing.problem else f"{name}: "
                 outcome.notes.append(f"{of_file}{missing.problem}: it is left out there")
-
-
-def _count_model(
-    options: CountOptions, outcome: CountOutcome, model: str, on_progress: OnProgress
-) -> None:
-    for size in options.input_sizes:
-        one = _fit_sizes(replace(options, input_sizes=(size,)), outcome, model)
-        _count_sizes(one, outcome, model, on_progress, several=len(options.input_sizes) > 1)
-        if one.input_sizes != (size,):  # the model has no such size
-            break
 
 
 def _fit_sizes(options: CountOptions, outcome: CountOutcome, model: str) -> CountOptions:

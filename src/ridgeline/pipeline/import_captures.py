@@ -63,16 +63,12 @@ MOST_NAMES = 3  # in a line
 
 def describe_reading(files: Sequence[Path]) -> str:
     """What an import will do, and about how long it takes."""
-    sizes = [_text_bytes(file) for file in files]
+    sizes = [file.stat().st_size * (UNPACKED if file.suffix == ".gz" else 1)
+             for file in files if file.is_file()]  # fmt: skip
     names = ", ".join(file.name for file in files[:MOST_NAMES])
     more = f" and {len(files) - MOST_NAMES} more" if len(files) > MOST_NAMES else ""
     time_s = max(1, round(sum(sizes) / READ_BYTES_PER_S))
     return plain_text(f"reading and joining {names}{more}: about {format_time(time_s)}")
-
-
-def _text_bytes(file: Path) -> float:
-    size = file.stat().st_size if file.is_file() else 0
-    return float(size * UNPACKED if file.suffix == ".gz" else size)
 
 
 def import_captures(
@@ -215,8 +211,10 @@ def _read_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
 def _request_of(row: Mapping[str, str], label: str | None) -> RunRequest:
     cell = partial(_read_cell, row)
     known = [name for name in ("lr", "momentum", "weight_decay", *COUNTS) if name in row]
-    settings = {name: cell(name, int if name in COUNTS else float) for name in known}
-    switches = {name: row.get(name, "").lower() in ("1", "true", "yes") for name in SWITCHES}
+    settings: dict[str, Any] = {
+        **{name: row.get(name, "").lower() in ("1", "true", "yes") for name in SWITCHES},
+        **{name: cell(name, int if name in COUNTS else float) for name in known},
+    }
     return RunRequest(
         model=cell("arch"),
         batch_size=cell("batch_size", int),
@@ -231,7 +229,6 @@ def _request_of(row: Mapping[str, str], label: str | None) -> RunRequest:
         data=cell("data_root", default=SYNTHETIC),
         label=label or cell("label", default=""),
         **settings,
-        **switches,
     )
 
 

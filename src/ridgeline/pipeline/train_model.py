@@ -100,37 +100,28 @@ def train_model(
 
         def on_epoch(result: EpochResult) -> None:
             outcome.history.append(result)
-            on_message(_describe_epoch(result))
-
-        def on_step(step: StepProgress) -> None:
-            done = (step.epoch - 1) * step.steps + step.step
-            on_progress(
-                _describe_step(step, training.settings), done, training.settings.total_steps
+            on_message(
+                f"{result.epoch:>5}  {result.train_loss:>5.3f}"
+                f"  {format_percent(result.train_accuracy):>9}"
+                f"  {format_percent(result.test_accuracy):>9}  {result.lr:>9.3g}"
+                f"  {result.images_per_s:>9.1f}"
+                f"  {format_time(result.time_s + result.test_time_s):>9}"
             )
 
+        def on_step(step: StepProgress) -> None:
+            settings = training.settings
+            done = (step.epoch - 1) * step.steps + step.step
+            text = (
+                f"epoch {step.epoch}/{settings.epochs}, step {step.step}/{step.steps}: loss"
+                f" {step.loss:.3f}, {format_percent(step.accuracy)},"
+                f" {step.images_per_s:.0f} images/s"
+            )
+            on_progress(text, done, settings.total_steps)
+
         outcome.result = train(
-            trainer,
-            training.files,
-            save_every=options.save_every,
-            on_step=on_step,
+            trainer, training.files, save_every=options.save_every, on_step=on_step,
             on_epoch=on_epoch,
-        )
-
-
-def _describe_epoch(result: EpochResult) -> str:
-    """A line below EPOCH_HEADER."""
-    return (
-        f"{result.epoch:>5}  {result.train_loss:>5.3f}  {format_percent(result.train_accuracy):>9}"
-        f"  {format_percent(result.test_accuracy):>9}  {result.lr:>9.3g}"
-        f"  {result.images_per_s:>9.1f}  {format_time(result.time_s + result.test_time_s):>9}"
-    )
-
-
-def _describe_step(step: StepProgress, settings: TrainSettings) -> str:
-    return (
-        f"epoch {step.epoch}/{settings.epochs}, step {step.step}/{step.steps}: loss {step.loss:.3f}"
-        f", {format_percent(step.accuracy)}, {step.images_per_s:.0f} images/s"
-    )
+        )  # fmt: skip
 
 
 def mark_training_step(
