@@ -346,8 +346,6 @@ STRUCTURES: tuple[tuple[str, ...], ...] = (  # measured: key paths and types onl
     ("doctor",),
     ("run", *NET, *STEPS, "--warmup-iters", "1", "--layers"),
     ("run", *NET, *STEPS, "--warmup-iters", "1", "--mode", "infer"),
-    ("train", "net.py:make_classifier", "--data", "synthetic", "--limit-train", "70",
-     "--limit-test", "30", "--batch-size", "16", "--epochs", "1"),
 )  # fmt: skip
 SLOW_STRUCTURES: tuple[tuple[str, ...], ...] = (  # they take long, or differ between machines
     ("machine", "describe"),

@@ -87,8 +87,6 @@ def import_files(
     different = [path for path in different if path not in metrics]
     if not different:
         return
-    if len(different) < len(files) and not output.quiet:
-        messages.show_notes(["a file that is named twice is read once"])
     if not output.quiet:
         messages.show_message(describe_reading(different))
     interrupts: list[int] = []

@@ -65,12 +65,6 @@ def run(
             "--batch-size and --find-max-batch exclude each other",
             hint="leave --batch-size out to run the largest batch that fits",
         )
-    for name in filter(str.isdecimal, work.models or ()) if find_max_batch else ():
-        raise RidgelineError(
-            f"--find-max-batch of `run` takes no size, and {name!r} is no model",
-            hint="it fills the memory that is here; for another size,"
-            f" `ridgeline count MODEL --find-max-batch {name}GB` finds it without running",
-        )
     fixed = {"compile": "default"} if uses_compile and not step.values["compile"] else {}
     selection = work.select(
         step, default_batch_sizes=(DEFAULT_BATCH,), label=label, repeats=repeats,

@@ -229,38 +229,29 @@ def load_trained(path: Path, model: str | None = None, image_size: int | None = 
     return load_weights(network, path, name).eval()
 
 
-def summarize_training(training: PreparedTraining, result: TrainResult) -> dict[str, Any]:
-    """What came of a training, as it is stored and printed for programs."""
-    history, before = result.history, result.epochs_before
-    return {
+def save_training(options: TrainOptions, training: PreparedTraining, result: TrainResult) -> Path:
+    """Store a training as a run; its folder."""
+    folder = ResultsFolder(options.results)
+    request = TrainRequest(
+        settings=asdict(training.settings),
+        backend=options.backend,
+        device=options.device,
+        workers=options.workers,
+        resumed=str(options.resume) if options.resume else None,
+    )
+    summary = {
         "status": "ok",
         "provenance": "measured",
         **made_on(training.backend),
         "precision": training.settings.precision,
-        "best_accuracy": result.best.test_accuracy if history else None,
-        "best_epoch": result.best.epoch if history else None,
-        "final_accuracy": history[-1].test_accuracy if history else None,
-        "images_per_s": result.images_per_s if len(history) > before else None,
-        "epochs_before": before,
+        "best_accuracy": result.best.test_accuracy,
+        "best_epoch": result.best.epoch,
+        "final_accuracy": result.history[-1].test_accuracy,
+        "images_per_s": result.images_per_s,
+        "epochs_before": result.epochs_before,
         "time_s": result.time_s,
-        "history": [epoch.to_dict() for epoch in history],
+        "history": [epoch.to_dict() for epoch in result.history],
         "warnings": list(training.warnings),
     }
-
-
-def save_training(options: TrainOptions, training: PreparedTraining, result: TrainResult) -> Path:
-    """Store a training as a run; its folder."""
-    folder = ResultsFolder(options.results)
-    run_id = folder.save_run(
-        f"train-{file_stem(training.settings.model)}",
-        TrainRequest(
-            settings=asdict(training.settings),
-            backend=options.backend,
-            device=options.device,
-            workers=options.workers,
-            resumed=str(options.resume) if options.resume else None,
-        ),
-        summarize_training(training, result),
-        collect(),
-    )
-    return folder.runs_path / run_id
+    name = f"train-{file_stem(training.settings.model)}"
+    return folder.runs_path / folder.save_run(name, request, summary, collect())
