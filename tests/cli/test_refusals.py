@@ -136,7 +136,6 @@ REFUSED = [  # a command, the beginning of its error
     ("roofline --results elsewhere", "there are no completed runs in elsewhere"),
     ("compare nothing first --results cpu", "there is nothing called 'nothing' to compare in cpu"),
     (f"{COMPARE} --format csv", "unknown --format 'csv'\n  hint: choose table, markdown, json"),
-    (f"{COMPARE} -o x.txt", "unknown ending of --output '.txt'"),
     (f"compare first {PASSPORT} --results cpu", f"{PASSPORT!r} is a machine's passport"),
     ("compare first second --results nowhere", "there is nothing called 'first' to compare in"),
     (f"{COMPARE} --fail-above five", "--fail-above 'five' is not a percentage"),
