@@ -140,6 +140,27 @@ def test_an_interrupt_keeps_what_is_done(capsys: Printed, monkeypatch: pytest.Mo
     assert "2 passes measured, 1 were stored before" in capsys.readouterr().err
 
 
+def test_a_pass_that_fails_leaves_the_others(
+    capsys: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ridgeline.pipeline import convolutions
+
+    usual, calls = convolutions.conv_task, iter(range(10))
+
+    def fail_at_the_second(*arguments: Any) -> Any:
+        if next(calls) == 1:
+            raise RuntimeError("CUDA error: misaligned address")
+        return usual(*arguments)
+
+    monkeypatch.setattr(convolutions, "conv_task", fail_at_the_second)
+
+    assert conv_here(*SMALL, "--no-network") == 3
+
+    printed = capsys.readouterr().err
+    assert "misaligned address" in printed
+    assert "2 passes measured" in printed
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

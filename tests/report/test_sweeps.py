@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,22 @@ def test_every_case_has_its_run_or_the_reason_why_it_has_none(tmp_path: Path) ->
     done = next(case for case in sweep.cases if case.case_id == "c0")
     assert done.values["time_s"] == pytest.approx(0.1045)
     assert done.values["samples_per_s"] == pytest.approx(16 / 0.1045)
+
+
+def test_a_stage_that_has_not_begun_is_counted_and_not_drawn(tmp_path: Path) -> None:
+    sweep = only(make_sweep(tmp_path))
+    later = [replace(case, stages=("later",)) if case.status == NOT_RUN else case
+             for case in sweep.cases]  # fmt: skip
+
+    sweep = replace(sweep, cases=tuple(later))
+
+    assert curves(sweep) == {"": {
+        "tf32": [(16, "done"), (32, "done")],
+        "amp": [(16, "done"), (32, "out of memory")],
+    }}  # fmt: skip
+    assert sweep.count_stages()[1] == {
+        "stage": "later", "cases": 2, "done": 0, "failed": 0, "not_run": 2,
+    }  # fmt: skip
 
 
 def test_devices_of_unlike_kinds_have_charts_of_their_own(tmp_path: Path) -> None:

@@ -206,6 +206,10 @@ def test_the_front_has_what_nothing_else_beats() -> None:
 
     assert table["is_on_front"].tolist() == [True, True, False]
 
+    larger = find_energies(rows, runs.assign(input_size=["224", "224", "512"]), {})
+
+    assert larger["is_on_front"].tolist() == [True, True, True]  # other work: not to be compared
+
 
 # ---------------------------------------------------------------- stored runs
 

@@ -4,7 +4,7 @@ The legacy interface is called by ctypes on the library that torch ships.
 
 cuDNN calls the interface deprecated; it is the only one that takes an algorithm by its name. The
 numbers below are of cudnn_graph.h, cudnn_ops.h and cudnn_cnn.h, the same in versions 8 and 9.
-Descriptors and workspace of a shape are made at its first call and live as long as the process, so
+Descriptors and workspace of a shape are made at its first call and live until they are released, so
 no call that is timed allocates any. Gradients are PyTorch's own.
 
 A plan of the graph interface (package nvidia-cudnn-frontend, extra `cudnn`) is an engine with its
@@ -265,6 +265,12 @@ def _plan(name: str, form: Form) -> Plan:
     size = descriptors.workspace_bytes(number)
     workspace = torch.empty(size, dtype=torch.uint8, device=f"cuda:{form.device}")
     return Plan(descriptors, number, workspace)
+
+
+def release_workspaces() -> None:
+    """Free the workspaces of all shapes; a later call gets its own anew."""
+    _plan.cache_clear()
+    torch.cuda.empty_cache()
 
 
 def _form(shape: ConvShape, dtype: torch.dtype, *, is_nhwc: bool, device: int) -> Form:

@@ -447,7 +447,8 @@ def find_kernels(call: Call, device: torch.device) -> tuple[str, ...]:
         with _OperatorNames() as operators:
             call()
         return tuple(dict.fromkeys(operators.names))
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities, acc_events=True) as profiler:
         call()
         torch.cuda.synchronize()
     events: list[Any] = list(profiler.events() or ())

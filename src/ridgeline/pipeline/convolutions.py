@@ -1,8 +1,10 @@
 """A study of convolutions: found, measured shape by shape, then in their networks.
 
-Each pass of a distinct shape is measured in a process of its own and stored at once; what is stored
-from before, of the same device and libraries, is not measured again. PyTorch's benchmark mode gets
-a process of its own: PyTorch keeps the plan that it first chose for a shape, whichever mode chose.
+Each pass of a distinct shape is stored as soon as it is measured; what is stored from before, of
+the same device and libraries, is not measured again. One process measures all passes: to start one
+on a GPU takes longer than to measure a shape. Where it ends early, another goes on with the rest.
+PyTorch's benchmark mode gets a process of its own: PyTorch keeps the plan that it first chose for a
+shape, whichever mode chose. So do counters, which slow down what they watch.
 """
 
 from __future__ import annotations
@@ -179,59 +181,113 @@ def conv_task(request: ConvRequest, send: Send = ignore_message) -> ConvResult:
     return replace(result, conditions=RunConditions(before=before, after=after))
 
 
-def count_task(request: ConvRequest, send: Send = ignore_message) -> dict[str, int]:
-    """The FLOPs that a GPU executes under each algorithm, by its counters."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """What came of one of several requests."""
+
+    request: ConvRequest
+    result: Any
+
+
+def conv_tasks(requests: Sequence[ConvRequest], send: Send = ignore_message) -> bool:
+    """Measure passes one after the other; each is sent as soon as it is measured."""
+    for request in requests:
+        send(Finished(request=request, result=conv_task(request, send)))
+        _tidy(request)
+    return True
+
+
+def _tidy(request: ConvRequest) -> None:
+    """Free what a pass has left on a GPU."""
+    if request.backend == "cuda":
+        from ridgeline.conv.cudnn import release_workspaces
+
+        release_workspaces()
+
+
+def count_tasks(requests: Sequence[ConvRequest], send: Send = ignore_message) -> bool:
+    """The FLOPs that a GPU executes under each algorithm of each request, by its counters."""
     from ridgeline.conv.measuring import make_calls
 
-    backend = _choose(request.backend, request.device, request.precision)
-    return count_flops(make_calls(request, backend.device), backend.device, request.precision)
+    counter = None
+    for number, request in enumerate(requests):
+        send(Progress(what="counting FLOPs", done=number, total=len(requests)))
+        device = _choose(request.backend, request.device, request.precision).device
+        calls = make_calls(request, device)
+        counter = counter or FlopCounter(device, request.precision)
+        send(Finished(request=request, result=counter.count(calls)))
+        del calls
+        _tidy(request)
+    return True
 
 
-def count_flops(
-    calls: Mapping[str, Callable[[], object]], device: torch.device, precision: str
-) -> dict[str, int]:
-    """Run every call under the counters of CUPTI; a call is known by its range."""
-    import pandas as pd
-    import psutil
-    import torch
+class FlopCounter:
+    """Runs calls under the counters of CUPTI; a call is known by its range."""
 
-    from ridgeline.captures.quantities import derive_quantities
-    from ridgeline.profile.cupti import (
-        Chip,
-        LaunchLog,
-        RangeCounters,
-        current_context,
-        loaded_cupti,
-    )
-    from ridgeline.profile.request import choose_metrics
+    def __init__(self, device: torch.device, precision: str) -> None:
+        import torch
 
-    def run_calls() -> None:
+        from ridgeline.profile.cupti import (
+            Chip,
+            LaunchLog,
+            RangeCounters,
+            current_context,
+            loaded_cupti,
+        )
+        from ridgeline.profile.request import choose_metrics
+
+        self._cupti, self._log = loaded_cupti(), LaunchLog()
+        chip = Chip.of(self._cupti, current_context(), device.index or 0)
+        self._counters = RangeCounters(chip, choose_metrics(chip.metrics(), precision).metrics)
+        self._capability = "{}.{}".format(*torch.cuda.get_device_capability(device))
+
+    def count(self, calls: Mapping[str, Callable[[], object]]) -> dict[str, int]:
+        """FLOPs of each call; a call that fails has none."""
+        import pandas as pd
+        import psutil
+
+        from ridgeline.captures.quantities import derive_quantities
+
+        calls, log, counters = _keep_working(calls), self._log, self._counters
+        with log.listening(self._cupti):
+            log.take()
+            self._run(calls)
+            most = len(log.take()) + SPARE_KERNELS
+            with counters.enabled(most, psutil.virtual_memory().available // 4):
+                for _ in range(counters.passes):
+                    counters.start()
+                    self._run(calls)
+                    counters.stop()
+                    launches = log.take()
+                values = counters.values()
+        table = pd.DataFrame(values, columns=list(counters.metrics), dtype=float)
+        derived = derive_quantities(table, compute_capability=self._capability).table
+        flops = derived.filter(regex="^flops_.*_(matrix|vector)$").sum(axis=1)
+        by_call = flops.groupby([launch.range for launch in launches]).sum()
+        return {name: int(by_call[name]) for name in calls if name in by_call}
+
+    def _run(self, calls: Mapping[str, Callable[[], object]]) -> None:
+        import torch
+
         for name, call in calls.items():
-            with log.range(name):
+            with self._log.range(name):
                 call()
         torch.cuda.synchronize()
 
-    cupti, log = loaded_cupti(), LaunchLog()
-    chip = Chip.of(cupti, current_context(), device.index or 0)
-    counters = RangeCounters(chip, choose_metrics(chip.metrics(), precision).metrics)
-    with log.listening(cupti):
-        for _ in range(2):  # the first call of a library sets up
-            log.take()
-            run_calls()
-        most = len(log.take()) + SPARE_KERNELS
-        with counters.enabled(most, psutil.virtual_memory().available // 4):
-            for _ in range(counters.passes):
-                counters.start()
-                run_calls()
-                counters.stop()
-                launches = log.take()
-            values = counters.values()
-    table = pd.DataFrame(values, columns=list(counters.metrics), dtype=float)
-    capability = "{}.{}".format(*torch.cuda.get_device_capability(device))
-    derived = derive_quantities(table, compute_capability=capability).table
-    flops = derived.filter(regex="^flops_.*_(matrix|vector)$").sum(axis=1)
-    by_call = flops.groupby([launch.range for launch in launches]).sum()
-    return {name: int(by_call[name]) for name in calls if name in by_call}
+
+def _keep_working(calls: Mapping[str, Callable[[], object]]) -> dict[str, Callable[[], object]]:
+    """Those that do not fail; the first call of a library also sets it up."""
+    import torch
+
+    working = {}
+    for name, call in calls.items():
+        try:
+            call()
+            torch.cuda.synchronize()
+        except Exception:  # of any library; what measures it says why
+            continue
+        working[name] = call
+    return working
 
 
 # ---------------------------------------------------------------- the study
@@ -255,6 +311,7 @@ class ConvStudy:
     _found: Found | None = None
     _requests: list[ConvRequest] = field(default_factory=list)
     _cases: list[Case] = field(default_factory=list)
+    _flops: dict[ConvRequest, dict[str, int]] = field(default_factory=dict)  # by counters
     _index: ResultsIndex = field(default_factory=ResultsIndex)
     _now: Provenance = field(default_factory=collect)
 
@@ -309,10 +366,16 @@ class ConvStudy:
         """Measure what is not stored yet; each pass is stored as soon as it is measured."""
         self._index = self.results.index()
         self._store_networks(found)
+        parts = []
         for request in requests:
-            self.progress.start(f"{request.shape}, {request.phase}")
-            for part in self._split(request, found):
-                self._measure_one(part)
+            missing = list(self._split(request, found))
+            parts += missing
+            if not missing:
+                self.progress.start(_name(request))
+        for is_benchmark in (False, True):
+            same = [one for one in parts if (one.algorithms == (BENCHMARK,)) is is_benchmark]
+            self._count(same, found)
+            self._measure_all(same)
 
     def _split(self, request: ConvRequest, found: Found) -> Iterator[ConvRequest]:
         """What is missing of a request, by processes."""
@@ -334,31 +397,55 @@ class ConvStudy:
         if BENCHMARK in missing:
             yield replace(request, algorithms=(BENCHMARK,), engines=False)
 
-    def _measure_one(self, request: ConvRequest) -> None:
-        outcome = self.executor.do(conv_task, request, self._on_message)
-        if (failure := outcome.failure) is not None:
+    def _measure_all(self, requests: Sequence[ConvRequest]) -> None:
+        """All in one process; where it ends at a request, that failed and another does the rest."""
+        waiting = list(requests)
+
+        def on_message(message: Any) -> None:
+            if isinstance(message, Finished):
+                waiting.remove(message.request)
+                self._store(message.request, message.result)
+                self._start_first(waiting)
+            else:
+                self._on_message(message)
+
+        self._start_first(waiting)
+        while waiting:
+            failure = self.executor.do(conv_tasks, tuple(waiting), on_message).failure
+            if failure is None:
+                return
             if failure.is_input:
                 raise failure.error()
-            self.failures.append(f"{request.shape}, {request.phase}: {failure.reason}")
-            return
-        result = outcome.value()
-        if result.backend == "cuda" and request.phase == "forward":
-            result = self._add_counted(request, result)
+            self.failures.append(f"{_name(waiting.pop(0))}: {failure.reason}")
+            self._start_first(waiting)
+
+    def _start_first(self, waiting: Sequence[ConvRequest]) -> None:
+        """Show what is measured now; the benchmark mode of a pass is no unit of its own."""
+        if waiting:
+            self.progress.start(_name(waiting[0]), advance=waiting[0].algorithms != (BENCHMARK,))
+
+    def _count(self, requests: Sequence[ConvRequest], found: Found) -> None:
+        """Count the FLOPs that a GPU executes; why they are missing is noted."""
+        forward = [one for one in requests if one.phase == "forward"]
+        if found.backend == "cuda" and forward:
+            self.progress.start("counting FLOPs", advance=False)
+            outcome = self.executor.do(count_tasks, tuple(forward), self._on_counted)
+            if outcome.failure is not None:
+                self.problems.append(f"FLOPs were not counted: {outcome.failure.reason}")
+
+    def _on_counted(self, message: Any) -> None:
+        if isinstance(message, Finished):
+            self._flops[message.request] = message.result
+        else:
+            self._on_message(message)
+
+    def _store(self, request: ConvRequest, result: ConvResult) -> None:
+        result = add_counted(result, self._flops.get(request, {}))
         with interrupts_later():
             label = run_label("conv", f"{request.shape}-{request.phase}")
             run_id = self.results.save_run(label, request, result, collect())
             self.convolutions.append(self.results.read_run(run_id))
         self.measured += 1
-
-    def _add_counted(self, request: ConvRequest, result: ConvResult) -> ConvResult:
-        """The result with FLOPs of counters; why they are missing if they cannot be read."""
-        timed = tuple(one.algorithm for one in result.timings
-                      if one.samples_s and one.algorithm in request.algorithms)  # fmt: skip
-        outcome = self.executor.do(count_task, replace(request, algorithms=timed))
-        if outcome.failure is not None:
-            reason = f"FLOPs were not counted: {outcome.failure.reason}"
-            return replace(result, problems=(*result.problems, reason))
-        return add_counted(result, outcome.value())
 
     def _store_networks(self, found: Found) -> None:
         settings = self.selection.settings
@@ -471,6 +558,10 @@ class ConvStudy:
     def _on_message(self, message: Any) -> None:
         if isinstance(message, Progress):
             self.progress.update(message.what, message.done, message.total)
+
+
+def _name(request: ConvRequest) -> str:
+    return f"{request.shape}, {request.phase}"
 
 
 def _some_layers(found: Found) -> str:

@@ -57,7 +57,7 @@ from ridgeline.report.stored import (
 )
 from ridgeline.report.text import group_by, no_rows, plain, records
 from ridgeline.report.views import metrics
-from ridgeline.roofline.floors import find_energies
+from ridgeline.roofline.floors import SAME_SAMPLE, find_energies
 from ridgeline.roofline.points import (
     CountedStep,
     MeasuredStep,
@@ -181,7 +181,7 @@ class Study:
             run_id: case.title.removeprefix(f"{case.model}, ")
             for run_id, case in self.case_of.items()
         }
-        groups = steps.groupby(["env", "model", "mode"], sort=False)
+        groups = steps.groupby(list(SAME_SAMPLE), sort=False)
         best = [_describe_front(group, names) for _, group in groups if len(group) > 1]
         known = known[known["energy_provenance"].eq("measured") & known["energy_floor_j"].gt(0)]
         by = ["energy_j", "provenance"]  # of one step counted both ways, by counters

@@ -76,6 +76,12 @@ class SweepResults:
     notes: tuple[str, ...] = ()
 
     @cached_property
+    def shown(self) -> list[SweptCase]:
+        """The cases without those of a stage that has not begun."""
+        begun = {case.stages[0] for case in self.cases if case.status != NOT_RUN}
+        return [case for case in self.cases if case.status != NOT_RUN or begun & {*case.stages}]
+
+    @cached_property
     def varied(self) -> list[str]:
         """The settings that have several values in the plan."""
         names = dict.fromkeys(name for case in self.cases for name in case.settings)
@@ -136,7 +142,7 @@ class SweepResults:
         apart = ["mode"] if "mode" in self.varied else []
         while lines and self._count_curves(lines, apart) > MOST_CURVES:
             apart.append(lines.pop(0))
-        groups = group_by(self.cases, ((c.device, self.describe(c, apart)) for c in self.cases))
+        groups = group_by(self.shown, ((c.device, self.describe(c, apart)) for c in self.shown))
         devices = {device for device, _ in groups}
         charts = []
         for (device, title), cases in groups.items():
@@ -148,8 +154,8 @@ class SweepResults:
 
     def _count_curves(self, lines: Sequence[str], apart: Sequence[str]) -> int:
         groups = group_by(
-            (self.describe(c, lines) for c in self.cases),
-            ((c.device, self.describe(c, apart)) for c in self.cases),
+            (self.describe(c, lines) for c in self.shown),
+            ((c.device, self.describe(c, apart)) for c in self.shown),
         )
         return max(len(set(names)) for names in groups.values())
 
@@ -347,16 +353,16 @@ def describe_for_page(
 def _describe_sweep(
     sweep: SweepResults, rows: Mapping[str, int], words: Callable[[Iterable[object]], list[int]]
 ) -> dict[str, Any]:
-    places = {case.case_id: place for place, case in enumerate(sweep.cases)}
+    places = {case.case_id: place for place, case in enumerate(sweep.shown)}
     texts = {
-        "id": [case.case_id for case in sweep.cases],
-        "title": [sweep.name_case(case) for case in sweep.cases],
-        "of_stages": [", ".join(case.stages) for case in sweep.cases],
-        "status": [case.status for case in sweep.cases],
-        "reason": [case.reason for case in sweep.cases],
-        "node": [case.node for case in sweep.cases],
-        "device": [case.device for case in sweep.cases],
-        "uuid": [case.device_uuid for case in sweep.cases],
+        "id": [case.case_id for case in sweep.shown],
+        "title": [sweep.name_case(case) for case in sweep.shown],
+        "of_stages": [", ".join(case.stages) for case in sweep.shown],
+        "status": [case.status for case in sweep.shown],
+        "reason": [case.reason for case in sweep.shown],
+        "node": [case.node for case in sweep.shown],
+        "device": [case.device for case in sweep.shown],
+        "uuid": [case.device_uuid for case in sweep.shown],
     }  # fmt: skip
     return {
         "name": sweep.name,
@@ -364,10 +370,10 @@ def _describe_sweep(
         "stages": sweep.count_stages(),
         "devices": sweep.count_devices(),
         "notes": list(sweep.notes),
-        "count": len(sweep.cases),
-        "run": [rows.get(case.run_id, -1) for case in sweep.cases],
+        "count": len(sweep.shown),
+        "run": [rows.get(case.run_id, -1) for case in sweep.shown],
         "settings": [{"name": name_quantity(name),
-                      "text": words(sweep.value(case, name) for case in sweep.cases)}
+                      "text": words(sweep.value(case, name) for case in sweep.shown)}
                      for name in sweep.varied],
         **{name: words(column) for name, column in texts.items()},
         "charts": [

@@ -54,14 +54,17 @@ UNPRICED = 0.01  # of the FLOPs of a point: more without a price, and its joules
 SCOPES = ("step", "phase", "layer")
 MODELLED = ("modelled_j", "energy_floor_j", "cap_s")
 ENERGY_COLUMNS = (
-    "run_id", "env", "device", "model", "label", "mode", "precision", "batch_size", "grain", "name",
-    "layer", "phase", "provenance", "flops", "dram_bytes", "ai", "time_s", "floor_s", "cap_s",
-    "energy_j", "energy_provenance", "modelled_j", "energy_floor_j", "energy_efficiency",
-    "flops_j", "bytes_j", "constant_j", "flops_share", "bytes_share", "constant_share", "power_w",
-    "flops_per_j", "energy_j_per_sample", "time_s_per_sample", "is_on_front",
-    "finding",
+    "run_id", "env", "device", "model", "label", "mode", "precision", "batch_size", "input_size",
+    "seq_len", "grain", "name", "layer", "phase", "provenance", "flops", "dram_bytes", "ai",
+    "time_s", "floor_s", "cap_s", "energy_j", "energy_provenance", "modelled_j", "energy_floor_j",
+    "energy_efficiency", "flops_j", "bytes_j", "constant_j", "flops_share", "bytes_share",
+    "constant_share", "power_w", "flops_per_j", "energy_j_per_sample", "time_s_per_sample",
+    "is_on_front", "finding",
 )  # fmt: skip
 """Of a table of energies. Shares are of `energy_j`: what is left to 1 is not explained."""
+SAMPLE = ("input_size", "seq_len")
+SAME_SAMPLE = ("env", "model", "mode", *SAMPLE)
+"""Columns that tell steps apart whose samples are of unlike work."""
 
 
 def roof_of(column: str) -> tuple[str, str]:
@@ -335,7 +338,9 @@ def find_energies(
             continue
         is_step = mine["grain"].eq("step")
         mine = mine[is_step] if model is None else add_energies(mine, model)
-        tables.append(_add_joules(mine, step_j, run["images_processed"] / run["measured_iters"]))
+        samples = run["images_processed"] / run["measured_iters"]
+        sizes = {name: str(run.get(name) or "") for name in SAMPLE}
+        tables.append(_add_joules(mine, step_j, samples).assign(**sizes))
     known = [table for table in tables if len(table)]
     if not known:
         return pd.DataFrame(columns=list(ENERGY_COLUMNS))
@@ -374,8 +379,8 @@ def _scale_layers(work: pd.DataFrame, step_j: float) -> pd.Series:
 
 
 def find_front(energies: pd.DataFrame) -> pd.Series:
-    """Steps that no other step of the same network, mode and machine beats in time and joules."""
-    by = ["env", "model", "mode"]
+    """Steps that no other step on samples of the same work beats in time and joules."""
+    by = list(SAME_SAMPLE)
     steps = energies[energies["grain"].eq("step")]
     ordered = steps.sort_values(["time_s_per_sample", "energy_j_per_sample"])
     least_j = ordered.groupby(by)["energy_j_per_sample"].cummin()

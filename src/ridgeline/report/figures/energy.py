@@ -32,7 +32,12 @@ from ridgeline.report.figures.style import (
 )
 from ridgeline.report.figures.views import MachineView, short_name
 from ridgeline.report.text import counted
-from ridgeline.roofline.floors import EnergyRoofline, describe_balances, find_energy_rooflines
+from ridgeline.roofline.floors import (
+    SAME_SAMPLE,
+    EnergyRoofline,
+    describe_balances,
+    find_energy_rooflines,
+)
 from ridgeline.roofline.points import ALL
 from ridgeline.units import format_percent, si
 
@@ -307,14 +312,14 @@ def draw_front(view: MachineView) -> Drawing | None:
         return None
     steps = _steps_of(view)
     steps = steps[steps["energy_j_per_sample"].gt(0) & steps["time_s_per_sample"].gt(0)]
-    if not steps.duplicated(["model", "mode"]).any():  # nothing to choose between
+    if not steps.duplicated(list(SAME_SAMPLE)).any():  # nothing to choose between
         return None
     heading = f"{view.device}: joules and seconds of a sample"
     axes = new_axes(heading, "joined: no other step of the network takes less of both")
     marks = _make_marks(view, steps, steps.head(0), "energy_j_per_sample", "time_s_per_sample")
     colour, curves = view.colours_of(steps["model"]), []
     fronts = steps[steps["is_on_front"]].sort_values("time_s_per_sample")
-    for (model, _), front in fronts.groupby(["model", "mode"], sort=False):
+    for (_, model, *_), front in fronts.groupby(list(SAME_SAMPLE), sort=False):
         looks = {"color": colour[str(model)], "linewidth": 1.0, "zorder": 2}
         curves += [Curve(xs=(a[0], b[0]), ys=(a[1], b[1]), looks=looks)
                    for a, b in pairwise(_pairs(front))]  # fmt: skip

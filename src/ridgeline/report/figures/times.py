@@ -301,7 +301,7 @@ def _choose_look(number: int) -> Look:
 
 def _describe_sweep(sweep: SweepResults, charts: int) -> str:
     done = sum(bool(case.run_id) for case in sweep.cases)
-    caption = f"{done} of {counted(len(sweep.cases), 'case')} have a result."
+    caption = f"{done} of {counted(len(sweep.shown), 'case')} have a result."
     left_out = charts - MOST_CHARTS
     more = f" The page has {counted(left_out, 'chart')} more." if left_out > 0 else ""
     return caption + more
