@@ -24,7 +24,6 @@ from typing import Any
 from ridgeline.errors import RidgelineError
 from ridgeline.report.convolutions import OF_CONVOLUTIONS
 from ridgeline.report.figures import energy, steps, times
-from ridgeline.report.figures.rooflines import draw_machine
 from ridgeline.report.figures.style import DPI, Drawing, in_style
 from ridgeline.report.figures.views import MachineView, list_views
 from ridgeline.report.predictions import PREDICTION
@@ -34,7 +33,7 @@ from ridgeline.report.text import safe_name
 from ridgeline.roofline.roofs import Roofs
 from ridgeline.store import IN_RESULTS, whole_file, writing
 
-__all__ = ["FORMATS", "KINDS", "Figure", "write_figure", "write_figures", "write_machine"]
+__all__ = ["FORMATS", "KINDS", "Figure", "write_figure", "write_figures"]
 
 ELSEWHERE = f"--out DIR, {IN_RESULTS}"
 FORMATS = ("png", "svg", "pdf")
@@ -115,13 +114,6 @@ def write_figure(study: Study, path: Path, *, kind: str = "classic") -> Figure:
         f" {path} is one file",
         hint=f"choose one machine: {envs}; or name a folder with --out DIR",
     )
-
-
-def write_machine(roofs: Roofs, datasheet: Roofs | None, path: Path, *, title: str) -> None:
-    """Write the roofs of a machine alone to a PNG or SVG, by the path's ending."""
-    with in_style():
-        drawing = Drawing(axes=draw_machine(roofs, datasheet, title=title), title=title)
-        _save(drawing, path, "--png FILE")
 
 
 @contextmanager
