@@ -22,9 +22,7 @@ EXAMPLES = """
 [bold]Examples[/]
 
   ridgeline compare before after             # all runs with these labels
-  ridgeline compare resnet50 resnet101       # where both ran with the same settings
   ridgeline compare 0d4349 4f2a9c            # two runs, with phases and layers
-  ridgeline compare commit:cf37d28 commit:ccd1cc1
   ridgeline compare main/ branch/ --fail-above 5% --format markdown
   ridgeline compare main:resnet50 branch:resnet50 --format markdown > difference.md
   ridgeline compare SWEEP precision=fp32 precision=amp   # two values, all else equal

@@ -26,9 +26,7 @@ EXAMPLES = """
 [bold]Examples[/]
 
   ridgeline conv resnet18
-  ridgeline conv resnet18 squeezenet1_1 --input-size 64,224 --algorithm gemm,winograd,default
   ridgeline conv resnet50 -b 16 --precision tf32 --mode train --engines
-  ridgeline conv vgg16 --layers features.0
   ridgeline conv --shape 1,64,56,56,64,3,3,1,1       (n,c,h,w,k,r,s[,stride,pad,dilation,groups])
   ridgeline conv --list-algorithms
   ridgeline conv resnet18 --json | jq '.losses[] | {layer, best, lost}'

@@ -25,9 +25,7 @@ EXAMPLES = """
 
   ridgeline count resnet50
   ridgeline count resnet50 vgg16 mobilenet_v2 -b 16,32,64 --mode train --output-dir summaries
-  ridgeline count vit_b_16 --mode train --optimizer adamw --precision amp --depth 3
   ridgeline count transformers:llama --seq-len 2048 --config hidden_size=8192,num_hidden_layers=80
-  ridgeline count net.py:make --input-size 3,64,64 --formulas
   ridgeline count resnet50 --mode train --find-max-batch 24GB
   ridgeline count bert.onnx -b 8 --dim seq=128
   ridgeline count resnet50 -b 8 --compare-onnx resnet50.onnx

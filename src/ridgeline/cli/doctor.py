@@ -20,7 +20,6 @@ EXAMPLES = """
 [bold]Examples[/]
 
   ridgeline doctor
-  ridgeline doctor --results DIR
   ridgeline doctor --json
   ridgeline doctor --quiet && ridgeline count resnet50
 """

@@ -20,11 +20,8 @@ EXAMPLES = """
 
   ridgeline export resnet50 -o resnet50.onnx
   ridgeline export bert -o bert.onnx --seq-len 128
-  ridgeline export yolo -o yolo.onnx --input-size 480,640 --opset 18
   ridgeline export net.py:make -o net.onnx --input-size 3,64,64 --static -b 8
-  ridgeline export resnet18_cifar -o training.onnx --mode train
   ridgeline export vit_b_16 -o vit.onnx --json | jq '.exported.checks'
-  ridgeline count resnet50 --compare-onnx resnet50.onnx -b 8
 
 [bold]Exit code[/]: 0 the file is written and passed its checks; 2 it could not be made; 130
 interrupted. There is a whole file afterwards or none.

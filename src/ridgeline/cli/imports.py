@@ -24,14 +24,9 @@ EXAMPLES = """
 
   ncu --csv --page raw --set roofline python train.py > capture.csv
   ridgeline import capture.csv --label first-try
-  ridgeline import report.ncu-rep
-  ridgeline import flops.csv bytes.csv          (metrics of the same kernels are joined)
   ridgeline import trace.json.gz kernels_cuda_gpu_kern_sum.csv
-  ridgeline import capture.csv --device v100
   ridgeline import step.csv --run resnet50      (counters of the step of a stored run)
   ridgeline import logs/metrics.csv             (runs of another tool: a row each)
-  ridgeline import capture.csv --json | jq '.captures[0].flops'
-  ridgeline import capture.csv && ridgeline roofline --peak-compute 8.1 --peak-bw 300
 
 [bold]Exit code[/]: 0 all files were read; 2 one of them could not be; 130 interrupted. The others
 are kept all the same.

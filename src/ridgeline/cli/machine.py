@@ -36,7 +36,6 @@ EXAMPLES = """
   ridgeline machine describe -o env_info.md
   ridgeline machine note my-server 'zone us-west4-a, 450 W cable'
   ridgeline machine measure --quick
-  ridgeline machine measure --device cuda:0 --device cpu --name my-server
   ridgeline machine measure --energy
   ridgeline machine measure --energy --from loads.csv --name my-board
   ridgeline machine show my-server

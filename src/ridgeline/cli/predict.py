@@ -21,9 +21,7 @@ EXAMPLES = """
   ridgeline machine calibrate
   ridgeline predict resnet50 -b 1,8,64
   ridgeline predict vit_b_16 -b 32 --mode train --optimizer adamw --precision amp
-  ridgeline predict transformers:llama --seq-len 512 --refine 5s
   ridgeline predict resnet50.onnx -b 8 --layers
-  ridgeline predict resnet50 -b 8 --on my-server --json
   ridgeline predict resnet50 -b 64 --on "H100 SXM5"         # from its datasheet
 """
 

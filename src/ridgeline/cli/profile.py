@@ -28,12 +28,8 @@ EXAMPLES = """
 
   ridgeline profile resnet50 --precision amp --dry-run
   ridgeline profile resnet50 --precision amp
-  ridgeline profile resnet50 mobilenet_v2 --precision fp32,amp
-  ridgeline profile resnet50 --tool ncu
-  ridgeline profile vgg16 --mode infer --level hierarchical
   ridgeline profile resnet50 --tier time         (no counters, no permission needed)
   ridgeline profile -- python train.py           (steps marked by ridgeline.profile_step())
-  ridgeline profile resnet50 --metrics metric_names_ncu.txt
   ridgeline profile resnet50 --print-ncu         (for a machine without ridgeline)
   ridgeline profile resnet50 --json | jq '.profiles[0].flops'
 

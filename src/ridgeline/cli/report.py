@@ -13,9 +13,7 @@ EXAMPLES = """
 
   ridgeline report
   ridgeline report resnet50 vgg16 --title "Two networks on one card"
-  ridgeline report my-label --notebook
   ridgeline report --hypotheses mine.yaml
-  ridgeline report --results other/results --no-figures
   ridgeline report --json | jq -r .report
 """
 

@@ -21,12 +21,8 @@ EXAMPLES = """
 
   ridgeline run resnet50
   ridgeline run resnet50 vgg16 mobilenet_v2 -b 16,32,64,128 --mode train --precision amp
-  ridgeline run resnet50 --layers --no-energy
   ridgeline run resnet50 --mode train --data data/imagenet-mini --workers 4 --pin-memory
-  ridgeline run transformers:gpt2 --mode train --seq-len 512 --data tokens/ --optimizer adamw
   ridgeline run resnet50 -b 32 --repeats 3 --label first-try
-  ridgeline run resnet50 --mode infer --input-size 224:512:32
-  ridgeline run vit_b_16 --mode train --precision amp --find-max-batch
   ridgeline run resnet18_cifar --json | jq '.runs[0].step_time_s.median'
 
 [bold]Exit code[/]: 0 all went well; 2 something asked for is not possible; 3 a run failed (its

@@ -29,9 +29,7 @@ EXAMPLES = """
   ridgeline sweep --list                                   # ready matrices
   ridgeline sweep --copy laptop-cpu                        # a file to change
   ridgeline sweep laptop-cpu.yaml --dry-run                # how many cases, how long
-  ridgeline sweep laptop-cpu.yaml --dry-run --markdown     # the run matrix, for a plan on paper
   ridgeline sweep laptop-cpu.yaml
-  ridgeline sweep laptop-cpu --stage quick --retry-failed
   ridgeline sweep study.yaml --executor slurm              # one job array a stage
   ridgeline sweep cancel study
 

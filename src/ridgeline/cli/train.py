@@ -30,10 +30,8 @@ EXAMPLES = """
 [bold]Examples[/]
 
   ridgeline train resnet18_cifar --data synthetic --epochs 3
-  ridgeline train resnet18_cifar --epochs 5 --batch-size 128
   ridgeline train resnet34_cifar --epochs 20 --batch-size 256 --amp --workers 4
   ridgeline train --resume artifacts/resnet18_cifar_last.pt
-  ridgeline train mobilenet_v2 --image-size 64 --limit-train 5000 --limit-test 1000
   ridgeline train resnet18_cifar --data synthetic --profile-one-step --warmup-iters 20
 """
 

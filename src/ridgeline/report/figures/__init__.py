@@ -30,7 +30,6 @@ from ridgeline.report.predictions import PREDICTION
 from ridgeline.report.study import Study
 from ridgeline.report.sweeps import read_sweeps
 from ridgeline.report.text import safe_name
-from ridgeline.roofline.roofs import Roofs
 from ridgeline.store import IN_RESULTS, whole_file, writing
 
 __all__ = ["FORMATS", "KINDS", "Figure", "write_figure", "write_figures"]
