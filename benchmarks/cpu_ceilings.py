@@ -20,7 +20,6 @@ from ridgeline.machine.cpu_kernels import (
     Team,
     build_kernels,
     choose_cpus,
-    choose_kernels,
 )
 from ridgeline.machine.sampling import in_rounds
 from ridgeline.machine.system import SystemIO
@@ -56,7 +55,7 @@ def run() -> Report:
     size_bytes = max(case.size_bytes for case in found)
     load_before = os.getloadavg()[0]
     with Team(cpus, size_bytes) as team:
-        kernels = choose_kernels(team, build_kernels())
+        kernels = build_kernels()
         probes = {
             (case.name, side, test): probe
             for case in found
@@ -97,16 +96,16 @@ def _memory_cases(level: str, size_bytes: int, wide: Sequence[str]) -> list[Case
 
 
 def probes_of(
-    case: Case, team: Team, kernels: dict[str, Kernels]
+    case: Case, team: Team, kernels: Kernels
 ) -> list[tuple[str, str, Callable[[], float]]]:
     """Theirs, then ours, with samples of about the same length."""
     threads = len(team.cpus)
     size_bytes = case.size_bytes if case.unit == "bytes" else 0
     ours = [
-        (name, Probe(team, kernels[name], name, threads=threads, size_bytes=size_bytes,
+        (name, Probe(team, kernels, name, threads=threads, size_bytes=size_bytes,
                      sample_s=SAMPLE_S))
         for name in case.ours
-        if name in kernels
+        if name in kernels.names
     ]  # fmt: skip
     rate = max(probe() for _, probe in ours)
     total_bytes = case.size_bytes * threads

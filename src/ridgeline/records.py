@@ -488,7 +488,6 @@ class EnergyResult:
     power_min_w: float | None = None
     power_max_w: float | None = None
     windows: tuple[EnergyWindowResult, ...] = ()
-    outliers: tuple[int, ...] = ()
     conditions: Conditions = field(default_factory=Conditions)
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

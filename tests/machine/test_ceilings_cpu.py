@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import ctypes
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from tests.machine.recorded import machine
 
 from ridgeline.machine import ceilings_cpu, cpu_kernels
-from ridgeline.machine.ceilings_cpu import Level, Plan, Watch, best_size, list_levels
+from ridgeline.machine.ceilings_cpu import Plan, list_working_sets
 from ridgeline.machine.cpu import CPUS, read_caches, share_caches
 from ridgeline.machine.cpu_kernels import (
     BuildError,
@@ -28,7 +27,7 @@ from ridgeline.machine.cpu_kernels import (
 from ridgeline.machine.passport import ONE_CORE
 from ridgeline.machine.system import Limits, SystemIO
 
-TINY = Plan(curve_rounds=1, per_octave=1, rounds=10, longest_product_s=0.0)
+TINY = Plan(rounds=10, longest_product_s=0.0)
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +38,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def c_kernels() -> list[Kernels]:
+def c_kernels() -> Kernels:
     try:
         return cpu_kernels.build_kernels()
     except BuildError as error:
@@ -49,10 +48,11 @@ def c_kernels() -> list[Kernels]:
 # ---- measuring -----------------------------------------------------------------------------------
 
 
-def test_a_whole_measurement(c_kernels: list[Kernels], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_whole_measurement(c_kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
     # given two threads, which may share a core here
     monkeypatch.setattr(ceilings_cpu, "build_kernels", lambda: c_kernels)
     monkeypatch.setattr(ceilings_cpu, "choose_cpus", lambda: (0, 0))
+    monkeypatch.setattr(ceilings_cpu, "SHARES", (1 / 2,))
     steps: list[str] = []
 
     ceilings, missing = ceilings_cpu.measure_cpu(quick=True, progress=steps.append)
@@ -74,11 +74,11 @@ def test_a_whole_measurement(c_kernels: list[Kernels], monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("processor", "widths"),
-    [("flags : sse2 avx avx512f", (64, 32)), ("flags : avx avx2", (32,)), ("asimd", (16,))],
+    ("processor", "width"),
+    [("flags : sse2 avx avx512f", 64), ("flags : avx avx2", 32), ("asimd", 16)],
 )
-def test_vectors_as_wide_as_the_processor_has(processor: str, widths: tuple[int, ...]) -> None:
-    assert cpu_kernels.vector_widths(processor) == widths
+def test_vectors_as_wide_as_the_processor_has(processor: str, width: int) -> None:
+    assert cpu_kernels.vector_bytes(processor) == width
 
 
 # ---- kernels -------------------------------------------------------------------------------------
@@ -97,19 +97,18 @@ def spans(kernels: Kernels, name: str, memory_bytes: int, fill: Any = None) -> t
         return team.run(body, 1)[0]
 
 
-def test_kernels_move_what_they_count(c_kernels: list[Kernels]) -> None:
+def test_kernels_move_what_they_count(c_kernels: Kernels) -> None:
     """24 KiB: whole chunks for one, two and three arrays, in one stream and in eight."""
     numbers = np.random.default_rng(0).random(3072)
     copied, summed = numbers[:1536], numbers[:1024] + 3 * numbers[1024:2048]
     expected = {"read": (0, numbers), "copy": (1536, copied), "triad": (2048, summed)}
-    for kernels in c_kernels:
-        for name in sorted(name for name in kernels.names if name.startswith("memory_")):
-            first, values = expected[name.split("_")[1]]
-            span, memory = spans(kernels, name, 24576, numbers)
-            assert span.work == 24576
-            assert span.end_s >= span.start_s
-            is_same = np.allclose if "triad" in name else np.array_equal
-            assert is_same(memory[first:], values), name
+    for name in sorted(name for name in c_kernels.names if name.startswith("memory_")):
+        first, values = expected[name.split("_")[1]]
+        span, memory = spans(c_kernels, name, 24576, numbers)
+        assert span.work == 24576
+        assert span.end_s >= span.start_s
+        is_same = np.allclose if "triad" in name else np.array_equal
+        assert is_same(memory[first:], values), name
 
 
 def test_a_rate_is_all_work_over_the_whole_time() -> None:
@@ -150,37 +149,8 @@ def test_a_broken_compiler_is_a_reason(tmp_path: Path, script: str, reason: str)
         cpu_kernels.load_library(16, Compiler(str(path), "cc 1.0"))
 
 
-# ---- conditions ----------------------------------------------------------------------------------
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
-def test_conditions_are_the_middle_of_what_was_noted(tmp_path: Path) -> None:
-    clocks = iter([1e9, 3e9, 2e9])
-    write(tmp_path / "class" / "hwmon" / "hwmon0" / "name", "k10temp\n")
-    write(tmp_path / "class" / "hwmon" / "hwmon0" / "temp1_input", "45500\n")
-    throttled = tmp_path / "devices/system/cpu/cpu0/thermal_throttle/package_throttle_count"
-    write(throttled, "7\n")
-    watch = Watch([0], cycles_per_s=lambda: next(clocks), root=tmp_path)
-
-    watch.note("a")
-    watch.note("a")
-    write(throttled, "8\n")
-    watch.note("b")
-
-    assert watch.conditions("a").clock_hz == 2e9
-    assert watch.conditions("a").temperature_c == 45.5
-    assert watch.conditions("a").power_w is None
-    assert watch.conditions("a").throttle_reasons == ()
-    assert watch.conditions("b").throttle_reasons == ("thermal",)
-
-
 # ---------------------------------------------------------------- cpu levels
 
-DATA = Path(__file__).parents[1] / "data"
 KIB, MIB = 1024, 1024**2
 
 
@@ -208,57 +178,14 @@ def test_caches_are_read_from_sys() -> None:
     assert read_caches(machine(), 0) == []
 
 
-def test_a_mac_shares_the_smaller_caches_of_its_two_kinds_of_core() -> None:
-    levels = {0: ("performancelevel", 8, 128 * KIB, 16 * MIB, 4), 1: ("e", 4, 64 * KIB, 4 * MIB, 4)}
-    lines = ["hw.nperflevels: 2"]
-    for level, (name, cores, l1, l2, users) in levels.items():
-        prefix = f"hw.perflevel{level}"
-        lines += [f"{prefix}.name: {name}", f"{prefix}.physicalcpu: {cores}",
-                  f"{prefix}.l1dcachesize: {l1}", f"{prefix}.l2cachesize: {l2}",
-                  f"{prefix}.cpusperl2: {users}"]  # fmt: skip
-    io = machine(commands={"sysctl hw": "\n".join(lines)}, system="Darwin")
-
-    shares = share_caches(read_caches(io, 0), range(12))
-
-    assert shares == {"l1": 64 * KIB, "l2": MIB}
-
-
-def test_sets_of_a_curve_from_a_busy_machine() -> None:
-    with (DATA / "cpu-read-curve.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    curve = {int(row["bytes_per_thread"]): float(row["bytes_per_s"]) for row in rows}
-
-    levels = list_levels({"l1": 32 * KIB, "l2": MIB, "l3": 16 * MIB})
-
-    assert [level.name for level in levels] == ["l1", "l2", "l3", "dram"]
-    rates = [curve[best_size(list(curve.items()), level)] / 1e9 for level in levels]
-    assert rates == pytest.approx([466, 234, 199, 14], rel=0.02)
-
-
-def test_levels_are_measured_where_nearer_caches_cannot_help() -> None:
-    described = {"l1": 32 * KIB, "l2": MIB, "l3": 16 * MIB}
-
-    levels = list_levels(described)
-
-    assert [(level.name, level.first_bytes, level.last_bytes) for level in levels] == [
-        ("l1", 4 * KIB, int(0.8 * 32 * KIB)),
-        ("l2", 96 * KIB, int(0.8 * MIB)),
-        ("l3", 3 * MIB, int(0.8 * 16 * MIB)),
-        ("dram", 64 * MIB, 2**62),
-    ]
-    assert [level.described_bytes for level in levels] == [*described.values(), None]
-    assert [level.name for level in list_levels({})] == ["dram"]
-
-
-def test_the_fastest_size_of_a_level_and_the_largest_of_dram() -> None:
-    curve = [(4 * KIB, 5.0), (8 * KIB, 9.0), (16 * KIB, 7.0), (MIB, 2.0), (2 * MIB, 1.0)]
-
-    def level(name: str, first: int, last: int) -> Level:
-        return Level(name=name, first_bytes=first, last_bytes=last, described_bytes=None)
-
-    assert best_size(curve, level("l1", 4 * KIB, 16 * KIB)) == 8 * KIB
-    assert best_size(curve, level("l2", 300 * KIB, 400 * KIB)) == MIB  # nearest, in octaves
-    assert best_size(curve, level("dram", MIB, 2**62)) == 2 * MIB
+def test_caches_are_tried_where_nearer_ones_cannot_help() -> None:
+    assert list_working_sets({"l1": 32 * KIB, "l2": MIB, "l3": 2 * MIB}, 16 * MIB) == {
+        "l1": [4 * KIB, 8 * KIB, 16 * KIB, 24 * KIB],
+        "l2": [128 * KIB, 256 * KIB, 512 * KIB, 768 * KIB],  # at least three times the nearer one
+        "l3": [1536 * KIB],  # or as much as it can be
+        "dram": [16 * MIB],
+    }
+    assert list_working_sets({}, MIB) == {"dram": [MIB]}
 
 
 def test_one_cpu_of_each_core(monkeypatch: pytest.MonkeyPatch) -> None:

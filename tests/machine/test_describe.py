@@ -124,16 +124,12 @@ def test_a_mac() -> None:
         },
         system="Darwin", architecture="arm64", memory_bytes=lambda: (32 * 2**30, 2**30),
     ))  # fmt: skip
-    assert found.cpu.extensions == (
-        "neon", "neon-fp16", "neon-dot", "neon-fhm", "bf16", "i8mm",
-    )  # fmt: skip
     shared = [
         (c.level, c.kind[0], c.size_bytes >> 10, c.shared_by_cores, c.instances)
         for c in found.cpu.caches
     ]
     assert shared == [
-        (1, "d", 128, 1, 8), (1, "d", 64, 1, 4), (1, "i", 192, 1, 8), (1, "i", 128, 1, 4),
-        (2, "u", 16384, 4, 2), (2, "u", 4096, 4, 1),
+        (1, "d", 128, 1, 8), (1, "i", 192, 1, 8), (2, "u", 16384, 4, 2),
     ]  # fmt: skip
     (gpu,) = found.gpus
     assert (gpu.kind, gpu.name, gpu.compute_units) == ("mps", "Apple M2 Pro", 19)

@@ -67,12 +67,18 @@ def test_what_agrees() -> None:
 def work(**changes: Any) -> LayerWork:
     """100 FLOP of products by the model, and a kernel."""
     same = {"model_products": 100.0, "model_bytes": 100.0, "operators": 1, "launches": 1.0,
-            "products": 100.0, "other": 0.0, "dram_bytes": 100.0}  # fmt: skip
+            "products": 100.0, "other": 0.0, "dram_bytes": 100.0, "precision": "fp32"}  # fmt: skip
     return LayerWork(**{**same, **changes})
 
 
-def with_kernels(*families: str, **changes: Any) -> LayerWork:
-    return work(families=frozenset(families), **changes)
+NAMES = {"product": "sgemm", "direct": "depthwise"}  # a kernel of each family
+
+
+def with_kernels(name: str, **changes: Any) -> LayerWork:
+    return work(kernels={NAMES.get(name, name)}, **changes)
+
+
+TENSOR = {"tensor_precisions": {"tf32"}}
 
 
 FLOPS = [
@@ -83,23 +89,23 @@ FLOPS = [
     ("causal skipping", with_kernels("attention", products=93.0, phase="backward")),
     ("not explained", with_kernels("attention", products=94.0, phase="backward")),
     ("borders skipped", with_kernels("direct", products=82.0)),
-    ("precision split", work(products=300.0, is_lower=True, has_matrix=True)),
-    ("precision split", work(products=200.0, has_split_name=True, has_matrix=True)),
-    ("recompute", with_kernels("attention", products=125.0, phase="backward", has_matrix=True)),
-    ("recompute", with_kernels("product", products=150.0, phase="backward", has_matrix=True,
+    ("precision split", work(products=300.0, **TENSOR)),
+    ("precision split", work(products=200.0, kernels={"gemm_3xtf32"}, **TENSOR)),
+    ("recompute", with_kernels("attention", products=125.0, phase="backward", **TENSOR)),
+    ("recompute", with_kernels("product", products=150.0, phase="backward", **TENSOR,
                                is_forward_again=True)),
-    ("tile padding", with_kernels("product", products=150.0, phase="backward", has_matrix=True,
+    ("tile padding", with_kernels("product", products=150.0, phase="backward", **TENSOR,
                                   is_forward_again=True, is_counted_again=True)),
-    ("conversion", with_kernels("direct", products=250.0, converting=75.0, is_half=True)),
-    ("tile padding", with_kernels("direct", products=250.0, converting=74.0, is_half=True)),
-    ("not explained", with_kernels("direct", products=301.0, converting=100.0, is_half=True)),
+    ("conversion", with_kernels("direct", products=250.0, converting=75.0, precision="fp16")),
+    ("tile padding", with_kernels("direct", products=250.0, converting=74.0, precision="fp16")),
+    ("not explained", with_kernels("direct", products=301.0, converting=100.0, precision="fp16")),
     ("moved constants", with_kernels("direct", products=250.0, converting=75.0)),
     ("moved constants", work(model_products=0.0, other=9.0, products=0.0, half=4.5)),
-    ("conversion", work(model_products=0.0, other=9.0, products=0.0, half=9.0, is_half=True)),
+    ("conversion", work(model_products=0.0, other=9.0, products=0.0, half=9.0, precision="fp16")),
     ("no model work", work(model_products=0.0, model_bytes=0.0, other=9.0, half=9.0)),
     ("gradient sums", work(products=100.0, other=30.0, summed_flops=15.0)),
     ("elementwise", work(products=100.0, other=30.0, summed_flops=14.0)),
-    ("tile padding", work(products=174.0, has_matrix=True)),
+    ("tile padding", work(products=174.0, **TENSOR)),
     ("tile padding", with_kernels("direct", products=200.0)),
     ("not explained", with_kernels("direct", products=201.0)),
     ("elementwise", work(model_products=0.0, model_other=100.0, products=0.0, other=160.0)),
@@ -110,8 +116,8 @@ FLOPS = [
     ("fused", work(launches=0.0, products=None, other=None, is_compiled=True)),
     ("not attributed", work(launches=0.0, products=None, other=None, copied_bytes=100.0)),
     ("not counted", work(products=None, other=None)),
-    ("partly counted", work(products=70.0, uncounted_share=0.16)),
-    ("tile padding", with_kernels("product", products=170.0, uncounted_share=0.5)),
+    ("partly counted", work(products=70.0, uncounted=1, time_s=1.0, uncounted_s=0.16)),
+    ("tile padding", with_kernels("product", products=170.0, uncounted=1, uncounted_s=0.0)),
     ("not explained", work(products=70.0)),  # fewer, and no kernel that would do with fewer
     ("not explained", work(products=140.0)),  # more, and no tensor core that would pad
     ("not explained", work(model_products=0.0, model_other=100.0, products=0.0, other=50.0,
@@ -139,8 +145,8 @@ BYTES = [
     ("not explained", work(model_bytes=2.0**17, dram_bytes=3e5)),
     ("gradient sums", work(dram_bytes=160.0, summed_bytes=30.0)),
     ("not counted", work(dram_bytes=None)),
-    ("partly counted", work(dram_bytes=60.0, uncounted_share=0.2)),
-    ("cache reuse", work(dram_bytes=60.0, uncounted_share=0.19)),
+    ("partly counted", work(dram_bytes=60.0, uncounted=1, time_s=1.0, uncounted_s=0.2)),
+    ("cache reuse", work(dram_bytes=60.0, uncounted=1, time_s=1.0, uncounted_s=0.19)),
     ("no model work", work(model_bytes=0.0)),
     (
         "not explained",

@@ -17,7 +17,6 @@ from ridgeline.train.records import (
     EpochResult,
     TrainResult,
     TrainSettings,
-    epoch_from,
     steps_per_epoch,
 )
 from ridgeline.train.trainer import (
@@ -69,7 +68,6 @@ def test_a_result_by_hand() -> None:
     assert result.time_s == 22.0
     gone_on = replace(result, epochs_before=2)
     assert (gone_on.images_per_s, gone_on.time_s) == (20.0, 22.0)  # of the third; of all
-    assert epoch_from(history[0].to_dict()) == history[0]
 
 
 def test_the_steps_of_settings_by_hand() -> None:

@@ -1,9 +1,9 @@
 """The ceilings of the CPU: arithmetic, every level of memory, starting work.
 
-First a curve of bandwidth over the working set shows which set of each cache is fastest. Then
-everything is sampled by turns: each round takes one short sample of every ceiling, so that a
+Everything is sampled by turns: each round takes one short sample of every ceiling, so that a
 neighbour who keeps the machine busy for a second costs each of them a few samples and none of
-them its best.
+them its best. Caches are tried with working sets of several sizes, DRAM with several kernels; what
+is fastest is the ceiling.
 
 Copy and triad count the bytes read plus the bytes written; what a cache fetches only to overwrite
 it is not counted. A working set is that of all threads together, all arrays included.
@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from ridgeline.machine.cpu import has_arithmetic, read_caches, share_caches
@@ -31,26 +29,18 @@ from ridgeline.machine.cpu_kernels import (
     Team,
     build_kernels,
     choose_cpus,
-    choose_kernels,
 )
 from ridgeline.machine.passport import ONE_CORE, Ceiling, Missing
 from ridgeline.machine.sampling import best_of_rounds, in_rounds, rate_probe, time_calls
 from ridgeline.machine.system import SystemIO, find_limits
 from ridgeline.provenance import read_text
 from ridgeline.records import Conditions
-from ridgeline.sensors.meters import SYS, RaplMeter, cpufreq_hz, temperature_c, text_of
+from ridgeline.sensors.meters import cpu_reader
 from ridgeline.sensors.sampler import summarise_conditions
 from ridgeline.units import format_bytes
 
 DEVICE = "cpu"
 NO_INSTRUCTION = "this processor, or its compiler, has no instructions for it"
-INSTRUCTIONS = {  # that a kernel needs
-    "vector_fp16": "AVX512-FP16 or Arm's half-precision vectors",
-    "vector_bf16": "AVX512-BF16 or Arm's BF16",
-    "vector_int8": "AVX512-VNNI, AVX-VNNI or Arm's DotProd",
-    "tiles_bf16": "AMX",
-    "tiles_int8": "AMX",
-}
 TORCH_NAMES = {"fp32": "float32", "fp64": "float64", "bf16": "bfloat16"}
 UNDESCRIBED_BYTES = 2**28  # the largest working set where no cache is described
 LAUNCHES, DISPATCHES = 100, 500  # samples, and calls in one of them
@@ -63,19 +53,17 @@ Probes = dict[str, tuple[Callable[[], float], dict[str, Any]]]  # a probe, and f
 class Plan:
     """How much is done."""
 
-    curve_rounds: int
-    per_octave: int
     rounds: int
     longest_product_s: float  # larger matrices than the first that takes longer are not tried
 
     @property
     def steps(self) -> int:
-        """How often progress is reported: the kernels, the curve, products, rounds, launches."""
-        return 1 + self.curve_rounds + len(TORCH_NAMES) + self.rounds + 1
+        """How often progress is reported: the kernels, products, rounds, launches."""
+        return 1 + len(TORCH_NAMES) + self.rounds + 1
 
 
-QUICK = Plan(curve_rounds=4, per_octave=2, rounds=25, longest_product_s=0.03)
-FULL = Plan(curve_rounds=12, per_octave=4, rounds=120, longest_product_s=0.1)
+QUICK = Plan(rounds=25, longest_product_s=0.03)
+FULL = Plan(rounds=120, longest_product_s=0.1)
 
 
 def cpu_steps(quick: bool) -> int:
@@ -91,24 +79,19 @@ def measure_cpu(
     One thread for each core that this process may use. Takes about two minutes, or twenty seconds
     if `quick`. BuildError where there is no C compiler.
     """
-    candidates = build_kernels()
+    kernels = build_kernels()
     cpus = choose_cpus()
     caches = read_caches(SystemIO(), cpus[0])
     described = share_caches(caches, cpus)
     alone_bytes = _limit_bytes(share_caches(caches, cpus[:1]), 1) // 2
     team_of_all = Team(cpus, _limit_bytes(described, len(cpus)), alone_bytes)
     with team_of_all as team, import_torch(len(cpus)) as torch:
-        kernels = choose_kernels(team, candidates)
         progress("CPU kernels")
-        clock = None
-        if "cycles" in kernels:  # of x86 and Arm only
-            clock = Probe(team, kernels["cycles"], "cycles", threads=1, sample_s=2e-4)
         measurement = CpuCeilings(
             plan=QUICK if quick else FULL,
             team=team,
             kernels=kernels,
             torch=torch,
-            watch=Watch(cpus, cycles_per_s=clock),
             progress=progress,
         )
         ceilings = [*measurement.measure_rates(described), *measurement.measure_dispatch()]
@@ -131,106 +114,21 @@ def _limit_bytes(described: Mapping[str, int], threads: int) -> int:
 
 # ---------------------------------------------------------------- levels of memory
 
-Curve = Sequence[tuple[int, float]]  # working set of one thread in bytes, rate; by size
-SMALLEST_BYTES = 4096
 DRAM_FACTOR = 4  # a set of this many last-level caches is in DRAM
+SHARES = (1 / 8, 1 / 4, 1 / 2, 3 / 4)  # of a cache: the working sets that are tried
+BEYOND = 3  # times the nearer cache: sets in which it cannot help
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
-    """Where one level of memory is to be measured, in bytes per thread."""
-
-    name: str
-    first_bytes: int
-    last_bytes: int
-    described_bytes: int | None  # this thread's share of the cache; None for DRAM
-
-
-def list_levels(described: Mapping[str, int]) -> list[Level]:
-    """The described caches, each where the nearer one cannot help, and DRAM."""
-    levels = []
+def list_working_sets(described: Mapping[str, int], largest_bytes: int) -> dict[str, list[int]]:
+    """Bytes of one thread to try at each level."""
+    sets = {}
     below_bytes = 0
     for name, size_bytes in described.items():
-        first, last = 3 * below_bytes or SMALLEST_BYTES, int(0.8 * size_bytes)
-        if last < 1.2 * first:  # caches of nearly one size
-            first, last = int(1.25 * below_bytes), int(0.95 * size_bytes)
-        levels.append(
-            Level(name=name, first_bytes=first, last_bytes=last, described_bytes=size_bytes)
-        )
+        sizes = [int(share * size_bytes) for share in SHARES]
+        beyond = [size for size in sizes if size >= BEYOND * below_bytes] or [sizes[-1]]
+        sets[name] = [min(size, largest_bytes) for size in beyond]
         below_bytes = size_bytes
-    dram = Level(name="dram", first_bytes=DRAM_FACTOR * below_bytes, last_bytes=2**62,
-                 described_bytes=None)  # fmt: skip
-    return [*levels, dram]
-
-
-def size_grid(last_bytes: int, *, per_octave: int) -> list[int]:
-    """Working sets from small to large, `per_octave` to each doubling, in whole KiB."""
-    steps = math.ceil(per_octave * math.log2(max(2, last_bytes / SMALLEST_BYTES)))
-    sizes = (SMALLEST_BYTES * 2 ** (step / per_octave) for step in range(steps + 1))
-    return sorted({round(size / 1024) * 1024 for size in sizes})
-
-
-def best_size(curve: Curve, level: Level) -> int:
-    """The working set of this level that was fastest; of DRAM the largest, which no cache helps."""
-    if level.name == "dram":
-        return max(size for size, _ in curve)
-    inside = [point for point in curve if level.first_bytes <= point[0] <= level.last_bytes]
-    if not inside:  # a level narrower than the grid
-        middle = math.sqrt(level.first_bytes * level.last_bytes)
-        return min((size for size, _ in curve), key=lambda size: abs(math.log(size / middle)))
-    return max(inside, key=lambda point: point[1])[0]
-
-
-# ---------------------------------------------------------------- conditions
-
-
-class Watch:
-    """Notes the conditions of each thing that is measured, sample by sample."""
-
-    def __init__(
-        self,
-        cpus: Sequence[int],
-        *,
-        cycles_per_s: Callable[[], float] | None = None,
-        root: Path = SYS,
-    ) -> None:
-        self.meter = RaplMeter(root)
-        self._cpus, self._cycles_per_s, self._root = cpus, cycles_per_s, root
-        self._notes: dict[Hashable, list[Conditions]] = defaultdict(list)
-        self._joules: defaultdict[Hashable, float] = defaultdict(float)
-        self._seconds: defaultdict[Hashable, float] = defaultdict(float)
-        self._before = self._look()
-
-    def note(self, key: Hashable) -> None:
-        """What happened since the last note, and how things are now, belongs to `key`."""
-        (start_s, start_j, throttled), (end_s, end_j, throttled_now) = self._before, self._look()
-        if start_j is not None and end_j is not None:
-            self._joules[key] += end_j - start_j
-            self._seconds[key] += end_s - start_s
-        seen = Conditions(
-            clock_hz=self.clock_hz(),
-            temperature_c=temperature_c(self._root),
-            throttle_reasons=("thermal",) if throttled_now > throttled else (),
-        )
-        self._notes[key].append(seen)
-        self._before = self._look()
-
-    def conditions(self, key: Hashable) -> Conditions:
-        """The middle of what was noted for `key`, and the mean power."""
-        seconds = self._seconds[key]
-        power_w = self._joules[key] / seconds if seconds else None
-        return replace(summarise_conditions(self._notes[key]), power_w=power_w)
-
-    def clock_hz(self) -> float | None:
-        """By cpufreq, or measured; None where neither can be."""
-        clock_hz = cpufreq_hz(self._cpus, self._root)
-        return self._cycles_per_s() if clock_hz is None and self._cycles_per_s else clock_hz
-
-    def _look(self) -> tuple[float, float | None, int]:
-        """The time, joules so far, and how often heat has slowed the package down."""
-        folder = self._root / "devices" / "system" / "cpu" / f"cpu{self._cpus[0]}"
-        text = text_of(folder / "thermal_throttle" / "package_throttle_count").strip()
-        return perf_counter(), self.meter.energy_j(), int(text) if text.isdigit() else 0
+    return {**sets, "dram": [largest_bytes]}
 
 
 # ---------------------------------------------------------------- one measurement
@@ -242,9 +140,8 @@ class CpuCeilings:
 
     plan: Plan
     team: Team
-    kernels: Mapping[str, Kernels]
+    kernels: Kernels
     torch: Any  # None: not installed
-    watch: Watch
     progress: Progress = lambda text: None
     missing: list[Missing] = field(default_factory=list)
 
@@ -258,23 +155,32 @@ class CpuCeilings:
         return sorted({self.threads, 1}, reverse=True)
 
     def measure_rates(self, described: Mapping[str, int]) -> list[Ceiling]:
-        """Arithmetic and memory, sampled by turns."""
-        memory = self._make_memory_probes(described)
+        """Arithmetic and memory, sampled by turns; of what has equal keys the fastest."""
         matrices = self._make_matrix_probes()
+        memory = self._make_memory_probes(described)
         probes = {**self._make_compute_probes(), **matrices, **memory}
+        read, seen = self._make_reader(), defaultdict(list)
         samples = in_rounds(
             {key: probe for key, (probe, _) in probes.items()},
             rounds=self.plan.rounds,
-            after_probe=self.watch.note,
+            after_probe=lambda key: seen[key].append(read()),
             after_round=lambda: self.progress("CPU ceilings"),
         )
         ceilings: dict[tuple[str, ...], Ceiling] = {}
         for key, (_, fields) in probes.items():
-            conditions = self.watch.conditions(key)
+            conditions = summarise_conditions(seen[key])
             new = Ceiling(device=DEVICE, samples=samples[key], conditions=conditions, **fields)
             if new.key not in ceilings or new.best > ceilings[new.key].best:
-                ceilings[new.key] = new  # streaming stores where they win, tiles against torch
+                ceilings[new.key] = new
         return list(ceilings.values())
+
+    def _make_reader(self) -> Callable[[], Conditions]:
+        """Reads clock and temperature; where the system tells no clock, it is measured."""
+        read = cpu_reader(self.team.cpus)
+        if read().clock_hz is not None or "cycles" not in self.kernels.names:
+            return read
+        clock = Probe(self.team, self.kernels, "cycles", threads=1, sample_s=2e-4)
+        return lambda: replace(read(), clock_hz=clock())
 
     def _miss(self, what: str, reason: str) -> None:
         self.missing.append(Missing(what=f"CPU {what}", reason=reason))
@@ -285,19 +191,18 @@ class CpuCeilings:
         """Chains of independent multiply-adds, on all cores and on one."""
         probes: Probes = {}
         for name, (path, precision, accumulator) in COMPUTE_KERNELS.items():
-            kernels = self.kernels.get(name)
-            if kernels is None:
+            if name not in self.kernels.names:
                 what = f"{precision} {'tiles' if path == 'matrix' else 'vectors'}"
-                self._miss(what, f"{NO_INSTRUCTION}: {INSTRUCTIONS[name]}")
+                self._miss(what, NO_INSTRUCTION)
                 continue
             what = "tile products" if path == "matrix" else "multiply-add chains"
             for threads in self.thread_counts:
                 probes[f"{name}/{threads}"] = (
-                    Probe(self.team, kernels, name, threads=threads),
+                    Probe(self.team, self.kernels, name, threads=threads),
                     {"kind": "compute", "path": path, "precision": precision,
                      "accumulator": accumulator, "threads": threads,
                      "what": ONE_CORE if threads < self.threads else None,
-                     "how": f"{what}, {kernels.how}"},
+                     "how": f"{what}, {self.kernels.how}"},
                 )  # fmt: skip
         return probes
 
@@ -325,69 +230,51 @@ class CpuCeilings:
     # ------------------------------------------------------------ memory
 
     def _make_memory_probes(self, described: Mapping[str, int]) -> Probes:
-        """The curve, the levels in it, and a probe for each level and pattern."""
+        """A probe for each level, pattern, kernel and working set."""
         if not described:
             self._miss("bandwidth of caches", "the system does not describe them")
-        curves = self._measure_curves()
         probes: Probes = {}
-        for level in list_levels(described):
+        for level, sizes in list_working_sets(described, self.team.bytes_per_thread).items():
             for pattern in PATTERNS:
-                size_bytes = best_size(curves[pattern], level)
-                others = DRAM_KERNELS[pattern] if level.name == "dram" else ()
-                for name in (f"memory_{pattern}", *others):
-                    for threads in self.thread_counts if name in self.kernels else ():
-                        key = f"{level.name}/{name}/{threads}"
-                        probes[key] = self._make_memory_probe(
-                            name, level, pattern, size_bytes, threads
-                        )
+                others = DRAM_KERNELS[pattern] if level == "dram" else ()
+                for name in sorted(self.kernels.names & {f"memory_{pattern}", *others}):
+                    for threads in self.thread_counts:
+                        for size_bytes in sizes:
+                            probe, fields = self._make_memory_probe(
+                                name, level, described.get(level), size_bytes, threads
+                            )
+                            key = f"{level}/{name}/{threads}/{size_bytes}"
+                            probes[key] = (probe, {"pattern": pattern, **fields})
         return probes
 
     def _make_memory_probe(
-        self, name: str, level: Level, pattern: str, size_bytes: int, threads: int
+        self, name: str, level: str, described_bytes: int | None, size_bytes: int, threads: int
     ) -> tuple[Probe, dict[str, Any]]:
         """A kernel on all cores or on one, which alone has all of the last cache to itself."""
         is_alone = threads < self.threads
-        if is_alone and level.name == "dram":
+        if is_alone and level == "dram":
             size_bytes = self.team.bytes_of_first
-        how = [self.kernels[name].how, f"{format_bytes(size_bytes)} a thread"]
+        how = [self.kernels.how, f"{format_bytes(size_bytes)} a thread"]
         if "_nt" in name:
             how.insert(1, "non-temporal stores")
         if name.endswith("_split"):
             how.insert(1, "eight streams a thread")
-        if level.described_bytes is not None:
-            share = format_bytes(level.described_bytes)
+        if described_bytes is not None:
+            share = format_bytes(described_bytes)
             how.append(f"a thread's share of the described cache {share}")
         fields = {
-            "kind": "bandwidth", "level": level.name, "pattern": pattern, "threads": threads,
+            "kind": "bandwidth", "level": level, "threads": threads,
             "what": ONE_CORE if is_alone else None, "working_set_bytes": size_bytes * threads,
             "how": ", ".join(how),
         }  # fmt: skip
-        probe = Probe(self.team, self.kernels[name], name, threads=threads, size_bytes=size_bytes)
+        probe = Probe(self.team, self.kernels, name, threads=threads, size_bytes=size_bytes)
         return probe, fields
-
-    def _measure_curves(self) -> dict[str, Curve]:
-        """Best rate by working set of one thread, for each pattern."""
-        sizes = size_grid(self.team.bytes_per_thread, per_octave=self.plan.per_octave)
-        probes = {
-            (pattern, size): Probe(self.team, self.kernels[f"memory_{pattern}"],
-                                   f"memory_{pattern}", threads=self.threads, size_bytes=size,
-                                   sample_s=1e-3)
-            for size in sizes
-            if size <= self.team.bytes_per_thread
-            for pattern in PATTERNS
-        }  # fmt: skip
-        samples = in_rounds(probes, rounds=self.plan.curve_rounds,
-                            after_round=lambda: self.progress("CPU memory curve"))  # fmt: skip
-        curves: dict[str, list[tuple[int, float]]] = {pattern: [] for pattern in PATTERNS}
-        for (pattern, size), rates in samples.items():
-            curves[pattern].append((size, max(rates)))
-        return {**curves}
 
     # ------------------------------------------------------------ launches
 
     def measure_dispatch(self) -> list[Ceiling]:
         """Seconds to start an operator of torch that has nothing to do."""
-        torch, what = self.torch, "eager dispatch"
+        torch = self.torch
         self.progress("CPU launch")
         if torch is None:
             return []
@@ -396,11 +283,10 @@ class CpuCeilings:
             time_calls(lambda: torch.add(a, b, out=c), DISPATCHES) / DISPATCHES
             for _ in range(LAUNCHES)
         )
-        self.watch.note(what)
         return [
-            Ceiling(kind="launch", device=DEVICE, samples=samples, what=what, threads=1,
+            Ceiling(kind="launch", device=DEVICE, samples=samples, what="eager dispatch", threads=1,
                     how=f"torch.add of one element, out given, mean of {DISPATCHES} calls",
-                    conditions=self.watch.conditions(what))
+                    conditions=self._make_reader()())
         ]  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,8 +21,8 @@ CLOCK_EXPLAINS = 0.03  # the ratio of clocks is the ratio of roofs, within this
 
 def another_machine(before: Description, now: Description) -> str | None:
     """What differs in the hardware: `1 × NVIDIA H200 before, none now`; None if nothing does."""
-    for what, name in (("GPUs", _name_gpus), ("processor", _name_cpu)):
-        old, new = name(before), name(now)
+    for what in ("GPUs", "processor"):
+        old, new = _name_hardware(before)[what], _name_hardware(now)[what]
         if old and old != new:
             return f"{what}: {old} before, {new or 'none'} now"
     return None
@@ -35,14 +36,12 @@ def another_device(before: Description, now: Description) -> str | None:
     return None
 
 
-def _name_gpus(description: Description) -> str:
-    names = [gpu.name for gpu in description.gpus]
-    return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
-
-
-def _name_cpu(description: Description) -> str:
-    cpu = description.cpu
-    return f"{cpu.model}, {cpu.logical_cores} threads" if cpu.model else ""
+def _name_hardware(description: Description) -> dict[str, str]:
+    gpus, cpu = Counter(gpu.name for gpu in description.gpus), description.cpu
+    return {
+        "GPUs": ", ".join(f"{count} × {name}" for name, count in gpus.items()),
+        "processor": f"{cpu.model}, {cpu.logical_cores} threads" if cpu.model else "",
+    }
 
 
 # ---------------------------------------------------------------- ceilings
@@ -125,18 +124,15 @@ def drift(before: Passport, after: Passport) -> list[str]:
     """`the dram copy roof is 7.0 % below the passport of 2026-05-03`, for each that moved."""
     day = before.measured_at[:10]
     lines = []
-    for difference in differences(before, after):
-        old, change = difference.before, difference.change
-        if abs(change) <= DRIFT or old.kind == "power":
-            continue
-        is_worse = (change < 0) != (old.kind in LOWER_IS_BETTER)
-        direction = "below" if change < 0 else "above"
-        word = "roof" if old.kind != "launch" else "cost"
-        why = f" ({difference.explanation})" if difference.explanation else ""
-        lines.append(
-            f"{'slower' if is_worse else 'faster'}: the {label(old)} {word} is "
-            f"{format_percent(abs(change))} {direction} the passport of {day}{why}"
-        )
+    for moved in differences(before, after):
+        if moved.has_drifted and moved.before.kind != "power":
+            is_cost, is_less = moved.before.kind in LOWER_IS_BETTER, moved.change < 0
+            why = f" ({moved.explanation})" if moved.explanation else ""
+            lines.append(
+                f"{'slower' if is_less != is_cost else 'faster'}: the {label(moved.before)} "
+                f"{'cost' if is_cost else 'roof'} is {format_percent(abs(moved.change))} "
+                f"{'below' if is_less else 'above'} the passport of {day}{why}"
+            )
     return lines
 
 

@@ -12,18 +12,13 @@ from ridgeline.serialize import Index
 from ridgeline.units import parse_bytes
 
 CPUS = "/sys/devices/system/cpu"
-EXTENSIONS = (  # those that decide how fast arithmetic can be; by the names of /proc/cpuinfo
-    "sse2", "sse4_2", "avx", "f16c", "fma", "avx2", "avx_vnni",
-    "avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl", "avx512ifma", "avx512vbmi",
-    "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16", "amx_fp16",
-    "asimd", "asimdhp", "asimddp", "asimdfhm", "bf16", "i8mm", "sve", "sve2", "svebf16", "svei8mm",
-    "sme", "sme2",
+EXTENSIONS = (  # that decide how fast arithmetic can be: beginnings of names in /proc/cpuinfo
+    "sse4_2", "avx", "f16c", "fma", "amx", "asimd", "bf16", "i8mm", "sve", "sme",
 )  # fmt: skip
 CPU_FLAGS = {  # as /proc/cpuinfo has them, x86 and Arm; without one a format is emulated
     "bf16": ("avx512_bf16", "amx_bf16", "bf16"),
     "fp16": ("avx512_fp16", "fphp"),
 }
-ARM_NAMES = {"asimd": "neon", "asimdhp": "neon-fp16", "asimddp": "neon-dot", "asimdfhm": "neon-fhm"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +73,11 @@ def has_arithmetic(precision: str, cpuinfo: str) -> bool:
 
 def read_caches(io: SystemIO, cpu: int) -> list[CacheOfCpu]:
     """The caches of a logical CPU, nearest first; half described ones are left out."""
-    if io.system == "Darwin":
-        return _read_mac_caches_of_cpu(io)
+    if io.system == "Darwin":  # which pins no thread and names no CPU
+        described = _read_mac_caches(parse_pairs(io.run(("sysctl", "hw")) or ""))
+        return [CacheOfCpu(level=c.level, kind=c.kind, size_bytes=c.size_bytes,
+                           cpus=frozenset(range(c.shared_by_cores)))
+                for c in described]  # fmt: skip
     caches = []
     for folder in io.find(f"{CPUS}/cpu{cpu}/cache/index*"):
         level, size, kind = (io.line(f"{folder}/{name}") for name in ("level", "size", "type"))
@@ -113,7 +111,7 @@ def _describe_linux(io: SystemIO, model: str, limits: Limits) -> Cpu:
     cpus = parse_cpu_list(io.read(f"{CPUS}/online") or "") or tuple(range(len(info)))
     cores = {cpu: find_core(io, cpu) for cpu in cpus}
     first = info[0] if info else {}
-    known = {*(first.get("flags") or first.get("Features") or "").split()}
+    flags = (first.get("flags") or first.get("Features") or "").split()
     allowed = [cpu for cpu in cpus if limits.allowed_cpus is None or cpu in limits.allowed_cpus]
     usable = limits.whole_cpus(len(allowed))
     packages = {io.line(f"{CPUS}/cpu{cpu}/topology/physical_package_id") for cpu in cpus}
@@ -126,7 +124,7 @@ def _describe_linux(io: SystemIO, model: str, limits: Limits) -> Cpu:
         logical_cores=len(cpus) or None,
         usable_cores=min(usable, len({cores[cpu] for cpu in allowed})) or None,
         usable_threads=usable or None,
-        extensions=tuple(ARM_NAMES.get(name, name) for name in EXTENSIONS if name in known),
+        extensions=tuple(name for name in flags if name.startswith(EXTENSIONS)),
         max_clock_hz=_read_clock_hz(io, "cpuinfo_max_freq"),
         current_clock_hz=_read_clock_hz(io, "scaling_cur_freq") or max(listed_hz, default=None),
         governor=io.line(f"{CPUS}/cpu0/cpufreq/scaling_governor"),
@@ -159,10 +157,6 @@ def _read_linux_caches(io: SystemIO, cores: Mapping[int, str]) -> tuple[Cache, .
 
 # ---------------------------------------------------------------- macOS on Apple chips
 
-MAC_EXTENSIONS = {  # the last part of hw.optional.arm.FEAT_…
-    "AdvSIMD": "neon", "FP16": "neon-fp16", "DotProd": "neon-dot", "FHM": "neon-fhm",
-    "BF16": "bf16", "I8MM": "i8mm", "SME": "sme", "SME2": "sme2",
-}  # fmt: skip
 MAC_CACHES = ((1, "data", "l1d"), (1, "instruction", "l1i"), (2, "unified", "l2"))
 
 
@@ -177,11 +171,6 @@ def _describe_mac(io: SystemIO, model: str) -> Cpu:
         logical_cores=logical,
         usable_cores=physical,
         usable_threads=logical,
-        extensions=tuple(
-            name
-            for feature, name in MAC_EXTENSIONS.items()
-            if "1" in (settings.get(f"hw.optional.{place}{feature}") for place in ("arm.FEAT_", ""))
-        ),
         caches=_read_mac_caches(settings),
     )
 
@@ -192,28 +181,14 @@ def _number(settings: Mapping[str, str], name: str) -> int | None:
 
 
 def _read_mac_caches(settings: Mapping[str, str]) -> tuple[Cache, ...]:
-    """Those of each kind of core."""
+    """Those of the faster kind of core."""
+    prefix = "hw.perflevel0."
+    cores = _number(settings, f"{prefix}physicalcpu") or 1
     caches = []
-    for kind_of_core in range(_number(settings, "hw.nperflevels") or 0):
-        prefix = f"hw.perflevel{kind_of_core}."
-        cores = _number(settings, f"{prefix}physicalcpu") or 1
-        for level, kind, name in MAC_CACHES:
-            size_bytes = _number(settings, f"{prefix}{name}cachesize")
-            users = _number(settings, f"{prefix}cpusper{name}") or 1
-            if size_bytes:
-                caches.append(
-                    Cache(level=level, kind=kind, size_bytes=size_bytes, shared_by_cores=users,
-                          instances=-(-cores // users))
-                )  # fmt: skip
-    return tuple(sorted(caches, key=lambda cache: (cache.level, cache.kind)))
-
-
-def _read_mac_caches_of_cpu(io: SystemIO) -> list[CacheOfCpu]:
-    """macOS pins no thread and names no CPU: of cores of two kinds, the smaller caches hold."""
-    caches = _read_mac_caches(parse_pairs(io.run(("sysctl", "hw")) or ""))
-    smallest = {(c.level, c.kind): c for c in sorted(caches, key=lambda c: -c.size_bytes)}
-    return [
-        CacheOfCpu(level=c.level, kind=c.kind, size_bytes=c.size_bytes,
-                   cpus=frozenset(range(c.shared_by_cores)))
-        for _, c in sorted(smallest.items())
-    ]  # fmt: skip
+    for level, kind, name in MAC_CACHES:
+        size_bytes = _number(settings, f"{prefix}{name}cachesize")
+        users = _number(settings, f"{prefix}cpusper{name}") or 1
+        if size_bytes:
+            caches.append(Cache(level=level, kind=kind, size_bytes=size_bytes,
+                                shared_by_cores=users, instances=-(-cores // users)))  # fmt: skip
+    return tuple(caches)

@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ridgeline.machine.cpu import find_core
-from ridgeline.machine.sampling import best_of_rounds
 from ridgeline.machine.system import SystemIO, find_limits
 from ridgeline.provenance import read_text, run_command
 
@@ -192,14 +191,11 @@ COMPUTE_KERNELS = {  # path, precision, accumulator of each kernel
     "tiles_bf16": ("matrix", "bf16", "fp32"),
     "tiles_int8": ("matrix", "int8", "int32"),
 }
-MEMORY_KERNELS = tuple(f"memory_{pattern}" for pattern in PATTERNS)
 DRAM_KERNELS = {  # for each pattern what else may be faster there: streaming stores, many streams
     "read": ("memory_read_split",),
     "copy": ("memory_copy_nt", "memory_copy_nt_split"),
     "triad": ("memory_triad_nt", "memory_triad_nt_split"),
 }
-STREAMING_KERNELS = frozenset(name for others in DRAM_KERNELS.values() for name in others)
-TRIAL_BYTES = 16 * 1024
 WARM_BYTES = 2**26  # larger sets than this are in no cache, so need no warm-up
 
 
@@ -224,8 +220,9 @@ class Kernels:
     def __init__(self, library: ctypes.CDLL, compiler: Compiler, width: int) -> None:
         self.library = library
         self.how = f"C by {compiler.name} ({compiler.version}), {8 * width}-bit vectors"
-        possible = {*COMPUTE_KERNELS, *MEMORY_KERNELS, *STREAMING_KERNELS, "cycles"}
-        names = {name for name in possible if hasattr(library, name)}
+        memory = [name for pattern in PATTERNS
+                  for name in (f"memory_{pattern}", *DRAM_KERNELS[pattern])]  # fmt: skip
+        names = {n for n in (*COMPUTE_KERNELS, *memory, "cycles") if hasattr(library, n)}
         if hasattr(library, "ridgeline_allow_tiles") and library.ridgeline_allow_tiles() != 0:
             names = {name for name in names if not name.startswith("tiles")}
         self.names = frozenset(names)
@@ -247,21 +244,17 @@ class Kernels:
         return Span(*result)
 
 
-def vector_widths(cpuinfo: str) -> tuple[int, ...]:
-    """Bytes of the vectors that are worth trying, from the processor's list of instructions."""
+def vector_bytes(cpuinfo: str) -> int:
+    """The widest vectors, from the processor's list of instructions."""
     flags = set(cpuinfo.split())
-    if "avx512f" in flags:
-        return 64, 32  # on some processors the narrower ones are as fast, at a higher clock
-    return (32,) if "avx" in flags else (16,)
+    return 64 if "avx512f" in flags else 32 if "avx" in flags else 16
 
 
-def build_kernels() -> list[Kernels]:
-    """The C kernels, one set for each width; BuildError says why there are none."""
+def build_kernels() -> Kernels:
+    """The C kernels; BuildError says why there are none."""
     compiler = find_compiler()
-    return [
-        Kernels(load_library(width, compiler), compiler, width)
-        for width in vector_widths(read_text("/proc/cpuinfo") or "")
-    ]
+    width = vector_bytes(read_text("/proc/cpuinfo") or "")
+    return Kernels(load_library(width, compiler), compiler, width)
 
 
 class Probe:
@@ -314,24 +307,3 @@ class Probe:
             if time_s >= 0.7 * self._sample_s:
                 return passes
             passes = max(2 * passes, int(passes * min(1000.0, self._sample_s / time_s)))
-
-
-def choose_kernels(team: Team, candidates: Sequence[Kernels]) -> dict[str, Kernels]:
-    """For each kernel the set that runs it fastest; those for DRAM as their plain ones."""
-    chosen: dict[str, Kernels] = {}
-    names = {name for kernels in candidates for name in kernels.names}
-    for name in sorted(names - STREAMING_KERNELS):
-        able = [kernels for kernels in candidates if name in kernels.names]
-        size_bytes = TRIAL_BYTES if name in MEMORY_KERNELS else 0
-        trials = {
-            i: Probe(team, kernels, name, threads=len(team.cpus), size_bytes=size_bytes,
-                     sample_s=0.001)
-            for i, kernels in enumerate(able)
-        }  # fmt: skip
-        best = best_of_rounds(trials, rounds=10) if len(able) > 1 else {0: 0.0}
-        chosen[name] = able[max(best, key=lambda i: best[i])]
-    for pattern, others in DRAM_KERNELS.items():
-        plain = chosen.get(f"memory_{pattern}")
-        if plain is not None:
-            chosen |= {name: plain for name in others if name in plain.names}
-    return chosen

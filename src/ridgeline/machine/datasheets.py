@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -19,7 +19,6 @@ PROVENANCE = "datasheet"
 OF_ONE_PART = ("published", "variants", "assumes")  # keys that variants do not share
 MEMORY_SHARES = (0.85, 1.1)  # reported over nominal memory: firmware and ECC take some of it
 
-_RATES_FILE = "rates.toml"
 _NOISE = (  # what a driver or /proc/cpuinfo adds to a product's name
     r"\((r|tm|nvgpu)\)|[®™]",
     r"@\s*[\d.]+\s*ghz",
@@ -36,10 +35,10 @@ class Peak:
 
     path: str  # "matrix" or "vector"
     precision: str
-    accumulator: str | None  # the precision of the sum; None for vectors, or where not stated
+    accumulator: str | None = None  # of the sum; None for vectors, or if not stated
     flops_per_s: float
     confidence: str  # PUBLISHED or DERIVED
-    flops_per_cycle: int | None  # of one unit; None where the units differ
+    flops_per_cycle: int | None = None  # of one unit; None where the units differ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +85,8 @@ class Datasheet:
         entries = [
             entry("compute", peak.confidence, path=peak.path, precision=peak.precision,
                   accumulator=peak.accumulator, flops_per_s=peak.flops_per_s,
-                  clock_hz=self._clock_hz(peak))
+                  clock_hz=peak.flops_per_s / (peak.flops_per_cycle * self.units)
+                  if peak.flops_per_cycle else None)  # where the units differ
             for peak in self.peaks
         ]  # fmt: skip
         sure = PUBLISHED if self.kind != "cpu" else self.confidence
@@ -96,11 +96,11 @@ class Datasheet:
             entries.append(entry("power", PUBLISHED, what="limit", power_w=self.tdp_w))
         return entries
 
-    def _clock_hz(self, peak: Peak) -> float | None:
-        """The clock that a peak is stated for; None where the units differ."""
-        if peak.flops_per_cycle is None:
-            return None
-        return peak.flops_per_s / (peak.flops_per_cycle * self.units)
+    def has(self, *, units: int | None, memory_bytes: int | None) -> bool:
+        """Whether a device with so many units, and so much memory, may be this one."""
+        least, most = MEMORY_SHARES
+        share = memory_bytes / self.memory_bytes if memory_bytes and self.memory_bytes else 1.0
+        return units in (None, self.units) and least <= share <= most
 
 
 def list_datasheets() -> list[Datasheet]:
@@ -118,29 +118,20 @@ def datasheet_for(
     Where only the name is known and several parts carry it, `assumes` says which one this is.
     """
     name = _normalise(device_name)
-    named = [parts for parts in _parts() if name in _names(parts[0])]
+    named = [
+        parts for parts in _parts()
+        if name in map(_normalise, (parts[0].name, *parts[0].driver_names))
+    ]  # fmt: skip
     if len(named) == 1 and named[0][0].kind == "cpu":
         return named[0][0]  # a virtual machine shows some of the cores, two sockets show more
     fitting = [
-        [sheet for sheet in parts if units in (None, sheet.units) and _fits(sheet, memory_bytes)]
-        for parts in named
-    ]
-    fitting = [parts for parts in fitting if parts]
+        fit for parts in named
+        if (fit := [one for one in parts if one.has(units=units, memory_bytes=memory_bytes)])
+    ]  # fmt: skip
     if len(fitting) != 1:
         return None
     main, *others = fitting[0]
     return main if others else replace(main, assumes=None)
-
-
-def _fits(sheet: Datasheet, memory_bytes: int | None) -> bool:
-    if memory_bytes is None or sheet.memory_bytes is None:
-        return True
-    least, most = MEMORY_SHARES
-    return least <= memory_bytes / sheet.memory_bytes <= most
-
-
-def _names(sheet: Datasheet) -> set[str]:
-    return {_normalise(name) for name in (sheet.name, *sheet.driver_names)}
 
 
 @cache
@@ -157,65 +148,48 @@ def _normalise(name: str) -> str:
 
 
 @cache
-def _read(file_name: str) -> dict[str, Any]:
-    folder = files("ridgeline.machine") / "datasheets"
-    return tomllib.loads((folder / file_name).read_text(encoding="utf-8"))
-
-
-@cache
 def _parts() -> tuple[tuple[Datasheet, ...], ...]:
     """Each datasheet, followed by the other parts that are sold and reported under its name."""
+    folder = files("ridgeline.machine") / "datasheets"
+    families = {
+        file.name.removesuffix(".toml"): tomllib.loads(file.read_text(encoding="utf-8"))
+        for file in sorted(folder.iterdir(), key=lambda file: file.name)
+        if file.name.endswith(".toml")
+    }
+    rates = families.pop("rates")
     sheets = []
-    for file in sorted(file.name for file in (files("ridgeline.machine") / "datasheets").iterdir()):
-        for entry in _read(file).get("device", ()) if file.endswith(".toml") else ():
+    for family, content in families.items():
+        for entry in content["device"]:
             shared = {key: entry[key] for key in entry if key not in OF_ONE_PART}
             every = [entry, *(shared | other for other in entry.get("variants", ()))]
-            family = file.removesuffix(".toml")
-            sheets.append(tuple(_datasheet(one, family=family) for one in every))
+            sheets.append(tuple(_datasheet(one, rates[one["rates"]], family) for one in every))
     return tuple(sheets)
 
 
-def _datasheet(entry: Mapping[str, Any], *, family: str) -> Datasheet:
+def _datasheet(entry: Mapping[str, Any], rates: Mapping[str, Any], family: str) -> Datasheet:
+    content = {"confidence": PUBLISHED, **rates, **entry, "family": family}
     rate = entry.get("dram_bytes_per_s")
     if rate is None:
         rate = entry["memory_channels"] * entry["memory_transfers_per_s"] * 8
-    content = {
-        "confidence": PUBLISHED,
-        **_read(_RATES_FILE)[entry["rates"]],
-        **entry,
-        "family": family,
-        "dram_bytes_per_s": float(rate),
-        "peaks": (),
-    }
-    return replace(from_dict(Datasheet, content), peaks=_peaks(entry))
+    content |= {"dram_bytes_per_s": float(rate), "peaks": list(_peaks(content))}
+    return from_dict(Datasheet, content)
 
 
-def _peaks(entry: Mapping[str, Any]) -> tuple[Peak, ...]:
+def _peaks(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """A peak per rate of the architecture: the printed one, else units × FLOP per cycle × clock."""
     printed = {_key(peak): float(peak["flops_per_s"]) for peak in entry.get("published", ())}
-    peaks = []
-    for key, flops_per_cycle in _rates_of(entry["rates"]).items():
-        path, precision, accumulator = key
+    for rate in entry["flops_per_cycle"]:
         clock_hz = entry.get("boost_clock_hz")
-        if path == "matrix":
+        if rate["path"] == "matrix":
             clock_hz = entry.get("matrix_clock_hz", clock_hz)
-        if key in printed:
-            flops_per_s, confidence = printed[key], entry.get("confidence", PUBLISHED)
+        if _key(rate) in printed:
+            flops_per_s, confidence = printed[_key(rate)], entry["confidence"]
         elif clock_hz is not None:
-            flops_per_s, confidence = float(entry["units"] * flops_per_cycle * clock_hz), DERIVED
+            flops_per_s, confidence = float(entry["units"] * rate["flops"] * clock_hz), DERIVED
         else:
             continue  # neither a figure nor a clock: no roof is better than a guess
-        peaks.append(
-            Peak(path=path, precision=precision, accumulator=accumulator or None,
-                 flops_per_s=flops_per_s, confidence=confidence,
-                 flops_per_cycle=flops_per_cycle or None)
-        )  # fmt: skip
-    return tuple(peaks)
-
-
-def _rates_of(name: str) -> dict[tuple[str, str, str], int]:
-    """FLOP per cycle of one unit, by path, precision and accumulator."""
-    return {_key(rate): int(rate["flops"]) for rate in _read(_RATES_FILE)[name]["flops_per_cycle"]}
+        yield {**rate, "flops_per_cycle": rate["flops"] or None, "flops_per_s": flops_per_s,
+               "confidence": confidence}  # fmt: skip
 
 
 def _key(figure: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -123,13 +123,6 @@ class Gpus:
     notes: tuple[str, ...] = ()
 
 
-def describe_gpus(io: SystemIO, *, ram_bytes: int | None) -> Gpus:
-    """Whatever accelerators there are."""
-    if io.system == "Darwin":
-        return Gpus(gpus=_list_apple_gpus(_run_json(io, MAC_QUERY), ram_bytes=ram_bytes))
-    return describe_nvidia_gpus(io)
-
-
 def _run_json(io: SystemIO, command: Sequence[str]) -> dict[str, Any]:
     """What a command prints as JSON; nothing where it is not there or fails."""
     try:
@@ -138,8 +131,10 @@ def _run_json(io: SystemIO, command: Sequence[str]) -> dict[str, Any]:
         return {}
 
 
-def describe_nvidia_gpus(io: SystemIO) -> Gpus:
+def describe_gpus(io: SystemIO, *, ram_bytes: int | None = None) -> Gpus:
     """Devices and their slices by NVML, numbered as CUDA numbers them; without NVML, CUDA's own."""
+    if io.system == "Darwin":
+        return Gpus(gpus=_list_apple_gpus(_run_json(io, MAC_QUERY), ram_bytes=ram_bytes))
     nvml, cuda = io.nvml(), _run_json(io, LIST_CUDA_DEVICES)
     gpus, devices = read_gpus(nvml) if nvml else [], cuda.get("devices", [])
     notes = []
@@ -178,12 +173,12 @@ def _number_by_cuda(gpus: Iterable[Gpu], devices: Sequence[Mapping[str, Any]]) -
         slices = (replace(m, **select(m.uuid, "memory_bytes")) for m in gpu.mig_instances)
         return replace(gpu, **select(gpu.uuid), mig_instances=tuple(slices))
 
-    return tuple(sorted(map(number, gpus), key=lambda g: (_first_index(g), g.system_index or 0)))
+    def order(gpu: Gpu) -> tuple[int, int]:
+        indices = (gpu.index, *(mig.index for mig in gpu.mig_instances))
+        first = min((index for index in indices if index is not None), default=sys.maxsize)
+        return first, gpu.system_index or 0
 
-
-def _first_index(gpu: Gpu) -> int:
-    indices = (gpu.index, *(mig.index for mig in gpu.mig_instances))
-    return min((index for index in indices if index is not None), default=sys.maxsize)
+    return tuple(sorted(map(number, gpus), key=order))
 
 
 def _list_apple_gpus(profile: Mapping[str, Any], *, ram_bytes: int | None) -> tuple[Gpu, ...]:
@@ -277,62 +272,52 @@ def slug(model: str) -> str:
 # ---------------------------------------------------------------- Markdown
 
 FORMATS: Mapping[str, Callable[[Any], str]] = {  # by the end of a field's name
+    "size_bytes": format_cache,
+    "l2_bytes": format_cache,  # known by powers of 1024
     "_bytes": format_bytes,
     "_hz": lambda clock_hz: si(clock_hz, "Hz"),
     "_w": lambda power_w: f"{power_w:g} W",
 }
-CACHE_FIELDS = ("size_bytes", "l2_bytes")  # known by powers of 1024
+UNITS = ("_bytes", "_hz", "_w")
 
 
 def to_markdown(description: Description) -> str:
-    d = to_dict(description)
-    system = {name: d[name] for name in ("os", "kernel", "virtualization", "container")}
-    limits = {name: d["limits"][name] for name in ("cpu_quota", "memory_bytes")}
-    parts = [
-        f"# {description.name}",
-        _table("System", system),
-        _table("Limits", limits),
-        _table("Processor", d["cpu"]),
-        _grid("Caches", d["cpu"]["caches"]),
-        _table("Memory", d["memory"]),
-        *(part for gpu in d["gpus"] for part in _describe_gpu(gpu)),
-        "" if d["gpus"] else "## Accelerators\n\nNone was found.",
-        _table("Drivers", d["drivers"]),
-        _table("Libraries", {name: d[name] for name in ("python", "ridgeline")} | d["libraries"]),
-        "\n".join(f"- Note: {note}." for note in d["notes"]),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    """A table of what stands by itself, and one of each record in it."""
+    content = to_dict(description)
+    gpus, notes = content.pop("gpus"), content.pop("notes")
+    content["caches"] = content["cpu"].pop("caches")
+    del content["limits"]["allowed_cpus"]  # hundreds, perhaps
+    system = {name: value for name, value in content.items() if not isinstance(value, dict | list)}
+    parts = [f"# {description.name}", *_tables("system", system)]
+    for name, value in content.items():
+        parts += _tables(name, value) if isinstance(value, dict | list) else []
+    for gpu in gpus:
+        hidden = "divided" if gpu["mig_instances"] else "not visible to CUDA"
+        index, slices = gpu["index"], gpu.pop("mig_instances")
+        parts += _tables(f"accelerator {hidden if index is None else index}: {gpu['name']}", gpu)
+        parts += _tables("MIG slices", slices)
+    parts += [] if gpus else ["## Accelerators\n\nNone was found."]
+    return "\n\n".join([*parts, *(f"- Note: {note}." for note in notes)]) + "\n"
 
 
-def _describe_gpu(gpu: Mapping[str, Any]) -> Iterable[str]:
-    hidden = "divided" if gpu["mig_instances"] else "not visible to CUDA"
-    index = hidden if gpu["index"] is None else gpu["index"]
-    yield _table(f"Accelerator {index}: {gpu['name']}", gpu)
-    yield _grid("MIG slices", gpu["mig_instances"])
-
-
-def _table(title: str, fields: Mapping[str, Any]) -> str:
-    """A row for each field that is known; lists of records have tables of their own."""
-    rows = [
-        f"| {_label(name)} | {_text(name, value)} |"
-        for name, value in fields.items()
-        if value not in (None, "", []) and not (isinstance(value, list) and type(value[0]) is dict)
-    ]
-    return "\n".join([f"## {title}", "", "| | |", "|---|---|", *rows]) if rows else ""
-
-
-def _grid(title: str, records: list[dict[str, Any]]) -> str:
-    """A row for each record, a column for each of its fields."""
-    if not records:
-        return ""
-    lines = [map(_label, records[0]), ["---"] * len(records[0])]
-    lines += [[_text(name, value) for name, value in record.items()] for record in records]
-    return "\n".join([f"## {title}", "", *(f"| {' | '.join(line)} |" for line in lines)])
+def _tables(title: str, value: dict[str, Any] | list[dict[str, Any]]) -> list[str]:
+    """A row for each field that is known; of several records one for each record."""
+    if isinstance(value, dict):
+        known = {name: one for name, one in value.items() if one not in (None, "", [])}
+        rows = [["", ""], *([_label(name), _text(name, one)] for name, one in known.items())]
+    else:
+        rows = [[_label(name) for name in record] for record in value[:1]]
+        rows += [[_text(name, one) for name, one in record.items()] for record in value]
+    if len(rows) < 2:
+        return []
+    rows.insert(1, ["---"] * len(rows[0]))
+    lines = (f"| {' | '.join(row)} |" for row in rows)
+    return ["\n".join([f"## {title[0].upper()}{title[1:]}", "", *lines])]
 
 
 def _label(name: str) -> str:
     """`max_clock_hz` is `max clock`: the unit stands in the value."""
-    suffix = next((suffix for suffix in FORMATS if name.endswith(suffix)), "")
+    suffix = next((suffix for suffix in UNITS if name.endswith(suffix)), "")
     return name.removesuffix(suffix).replace("_", " ")
 
 
@@ -343,7 +328,5 @@ def _text(name: str, value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, list):
         return " ".join(map(str, value))
-    if name in CACHE_FIELDS:
-        return format_cache(value)
     show = next((show for suffix, show in FORMATS.items() if name.endswith(suffix)), str)
     return show(value)

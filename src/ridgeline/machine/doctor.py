@@ -18,12 +18,11 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from ridgeline.machine.cpu import CPUS
 from ridgeline.machine.describe import Description, describe, kernel_driver, torch_build
 from ridgeline.machine.system import (
     NCU_VARIABLE,
@@ -65,14 +64,21 @@ ASK_TORCH = (sys.executable, "-c", TORCH_QUESTION)
 class Check:
     """The result of one check."""
 
-    name: str
+    name: str = ""
     state: str  # one of STATES
     result: str = field(metadata={"key": "found"})
     fix: str = ""  # a command or a setting; empty if there is nothing to do
-    group: str = "software"  # one of GROUPS
+    group: str = ""  # one of GROUPS
 
     def to_dict(self) -> dict[str, str]:
         return dict(to_dict(self))
+
+
+def _make_check(state: str, result: str, fix: str = "") -> Check:
+    return Check(state=state, result=result, fix=fix)
+
+
+ok, missing, broken, note = (partial(_make_check, state) for state in STATES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,17 +111,6 @@ class Facts:
         return bool((self.torch or {}).get("cupti"))
 
 
-class Finding(NamedTuple):
-    """What a check found; `fix` is empty if there is nothing to do."""
-
-    state: str
-    result: str
-    fix: str = ""
-
-
-ok, missing, broken, note = (partial(Finding, state) for state in STATES)
-
-
 # ---------------------------------------------------------------- software
 
 # By major version of CUDA; a minor one needs no newer driver:
@@ -125,7 +120,7 @@ FULL_BYTES = 200_000_000
 TORCH_PAGE = "https://pytorch.org/get-started/locally/"
 
 
-def check_torch(facts: Facts) -> Finding:
+def check_torch(facts: Facts) -> Check:
     version, answer = facts.io.version("torch"), facts.torch
     if version is None:
         fix = "pip install 'ridgeline[torch]'"
@@ -140,7 +135,7 @@ def check_torch(facts: Facts) -> Finding:
     return ok(str(answer["version"]))
 
 
-def check_torch_and_gpu(facts: Facts) -> Finding | None:
+def check_torch_and_gpu(facts: Facts) -> Check | None:
     kinds, torch = {gpu.kind for gpu in facts.description.gpus}, facts.torch or {}
     if not kinds or facts.io.version("torch") is None or "version" not in torch:
         return None  # the check before says so
@@ -152,7 +147,7 @@ def check_torch_and_gpu(facts: Facts) -> Finding | None:
     return ok("computes on the GPU (MPS)")
 
 
-def _check_torch_on_cuda(facts: Facts, torch: dict[str, Any], cuda: str | None) -> Finding:
+def _check_torch_on_cuda(facts: Facts, torch: dict[str, Any], cuda: str | None) -> Check:
     """The build against the driver, then whether it really computes."""
     if cuda is None:
         fix = f"pip uninstall torch, then the command that {TORCH_PAGE} gives for CUDA"
@@ -182,7 +177,7 @@ def _first_line(text: str | None) -> str:
     return next((line.strip() for line in (text or "").splitlines() if line.strip()), "")
 
 
-def check_cudnn(facts: Facts) -> Finding | None:
+def check_cudnn(facts: Facts) -> Check | None:
     """The version that torch has loaded; a torch for the CPU has no use for it."""
     cuda, torch = torch_build(facts.io).get("cuda"), facts.torch or {}
     if cuda is None or "cudnn" not in torch:
@@ -199,19 +194,18 @@ def _read_cudnn_version(number: int) -> str:
     return f"{major}.{rest // 100}.{rest % 100}"
 
 
-def check_compiler(facts: Facts) -> Finding:
+def check_compiler(facts: Facts) -> Check:
     there = [path for name in ("cc", "gcc", "clang") if (path := facts.io.which(name))]
-    if not there:
-        fix = "install gcc, e.g. sudo apt-get install gcc"
-        return missing("no cc, gcc or clang: CPU ceilings go without compiled kernels", fix)
-    for path in there:
-        if version := _first_line(facts.io.run((path, "--version"))):
-            return ok(version)
-    fix = "xcode-select --install" if facts.io.system == "Darwin" else "install gcc again"
-    return broken(f"{there[0]} does not start", fix)
+    versions = (_first_line(facts.io.run((path, "--version"))) for path in there)
+    if version := next(filter(None, versions), None):
+        return ok(version)
+    fix = "xcode-select --install" if facts.io.system == "Darwin" else "install gcc"
+    if there:
+        return broken(f"{there[0]} does not start", fix)
+    return missing("no cc, gcc or clang: CPU ceilings go without compiled kernels", fix)
 
 
-def check_slurm(facts: Facts) -> Finding:
+def check_slurm(facts: Facts) -> Check:
     sinfo, sbatch = facts.io.which("sinfo"), facts.io.which("sbatch")
     if sinfo is None or sbatch is None:
         return missing("no sinfo and sbatch: sweeps run on this machine only")
@@ -222,7 +216,7 @@ def check_slurm(facts: Facts) -> Finding:
     return ok(f"partitions {', '.join(names) or 'none'}")
 
 
-def check_results_disk(facts: Facts) -> Finding:
+def check_results_disk(facts: Facts) -> Check:
     fix = "choose another folder with --results DIR"
     free, is_writable = facts.io.disk(facts.results)
     result = f"{format_bytes(free)} free"
@@ -240,16 +234,12 @@ ALLOW_COUNTERS = (
     "echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0'"
     " | sudo tee /etc/modprobe.d/nvidia-counters.conf, then reboot"
 )
-ALLOW_ON_WINDOWS = (
-    "NVIDIA Control Panel, Desktop, Enable Developer Settings, then"
-    " Developer, Manage GPU Performance Counters, Allow access to all users"
-)
 
 
-def check_gpu(facts: Facts) -> Finding:
+def check_gpu(facts: Facts) -> Check:
     gpus = facts.description.gpus
     if gpus:
-        return ok("; ".join(map(_name_with_slices, gpus)))
+        return ok("; ".join(_name_gpu(gpu, facts.io.environ) for gpu in gpus))
     if facts.io.which("nvidia-smi"):
         if facts.io.version("nvidia-ml-py") is None:
             result = "the CUDA driver shows no device, and nvidia-ml-py is not installed"
@@ -262,27 +252,18 @@ def check_gpu(facts: Facts) -> Finding:
     return missing("none: everything runs on the CPU")
 
 
-def _name_with_slices(gpu: Gpu) -> str:
-    slices = ", ".join(mig.profile for mig in gpu.mig_instances)
-    return f"{gpu.name}, divided into {slices}" if slices else gpu.name
-
-
-def check_visible(facts: Facts) -> Finding:
-    indices = {gpu: _list_indices(gpu) for gpu in facts.nvidia_gpus}
-    result = "; ".join(f"{gpu.name}: {text or 'hidden'}" for gpu, text in indices.items())
-    if all(indices.values()):
-        return ok(result)
-    shown = facts.io.environ.get("CUDA_VISIBLE_DEVICES")
-    notes = "; ".join(facts.description.notes)
-    return note(result, notes if shown is None else f"CUDA_VISIBLE_DEVICES is {shown!r}")
-
-
-def _list_indices(gpu: Gpu) -> str:
+def _name_gpu(gpu: Gpu, environ: Mapping[str, str]) -> str:
+    """With the index that CUDA gives to it, or to its slices."""
     own = [gpu.index, *(mig.index for mig in gpu.mig_instances)]
-    return ", ".join(f"cuda:{index}" for index in own if index is not None)
+    indices = ", ".join(f"cuda:{index}" for index in own if index is not None)
+    if gpu.kind == "mps" or indices:
+        return f"{gpu.name} ({indices or 'mps'})"
+    shown = environ.get("CUDA_VISIBLE_DEVICES")
+    why = "" if shown is None else f", as CUDA_VISIBLE_DEVICES is {shown!r}"
+    return f"{gpu.name} (hidden from CUDA{why})"
 
 
-def check_nvml(facts: Facts) -> Finding:
+def check_nvml(facts: Facts) -> Check:
     version = facts.io.version("nvidia-ml-py")
     if version is None:
         result = "nvidia-ml-py is not installed: no power, clocks and temperature"
@@ -296,14 +277,14 @@ def check_nvml(facts: Facts) -> Finding:
 # ---------------------------------------------------------------- counters
 
 
-def check_cupti(facts: Facts) -> Finding:
+def check_cupti(facts: Facts) -> Check:
     if facts.has_cupti:
         return ok("PyTorch's own: models are counted without Nsight Compute")
     fix = "pip install a PyTorch for CUDA 12.8 or later"
     return missing("PyTorch has none that can count: models need Nsight Compute", fix)
 
 
-def check_ncu(facts: Facts) -> Finding:
+def check_ncu(facts: Facts) -> Check:
     path = ncu_path(facts.io)
     if path is None:
         needed = ": programs of your own and CUDA graphs need it" if facts.has_cupti else ""
@@ -316,9 +297,7 @@ def check_ncu(facts: Facts) -> Finding:
     return ok(version[1] if facts.io.which("ncu") else f"{version[1]}, at {path}")
 
 
-def check_gpu_counters(facts: Facts) -> Finding:
-    if facts.description.virtualization == "WSL 2":
-        return note("under WSL, Windows decides who may read them", ALLOW_ON_WINDOWS)
+def check_gpu_counters(facts: Facts) -> Check:
     restricted = parse_pairs(facts.io.read(DRIVER_SETTINGS) or "").get("RmProfilingAdminOnly")
     if restricted == "0":
         return ok("everybody may read them")
@@ -340,16 +319,15 @@ def check_gpu_counters(facts: Facts) -> Finding:
 RAPL = "/sys/class/powercap"
 ALLOW_RAPL = "sudo chmod a+r /sys/class/powercap/intel-rapl*/energy_uj  # until the next start"
 BUSY_SHARE = 0.25  # of the usable threads
-THERMAL = ("software thermal", "hardware thermal", "hardware slowdown", "power brake")
 
 
-def check_cpu_energy(facts: Facts) -> Finding:
+def check_cpu_energy(facts: Facts) -> Check:
     if facts.io.system == "Darwin":
-        return missing("macOS gives it to root only, through powermetrics")
+        return missing("not read on macOS")
     zones = facts.io.find(f"{RAPL}/intel-rapl:*")
-    if not zones and facts.description.virtualization:
-        return missing("no RAPL: the virtual machine does not pass it on")
     if not zones:
+        if facts.description.virtualization:
+            return missing("no RAPL: the virtual machine does not pass it on")
         return missing("no RAPL", "sudo modprobe intel_rapl_common intel_rapl_msr")
     if any(facts.io.number(f"{zone}/energy_uj") is None for zone in zones):
         return missing("RAPL is there, but only root may read it", ALLOW_RAPL)
@@ -357,7 +335,7 @@ def check_cpu_energy(facts: Facts) -> Finding:
     return ok(f"RAPL of {', '.join(names)}")
 
 
-def check_gpu_power(facts: Facts) -> Finding:
+def check_gpu_power(facts: Facts) -> Check:
     limits = []
     for gpu in facts.nvidia_gpus:
         limit_w, usual_w = gpu.power_limit_w, gpu.default_power_limit_w
@@ -371,7 +349,7 @@ def check_gpu_power(facts: Facts) -> Finding:
 # ---------------------------------------------------------------- noise
 
 
-def check_governor(facts: Facts) -> Finding | None:
+def check_governor(facts: Facts) -> Check | None:
     if facts.io.system == "Darwin":
         return None
     name = facts.description.cpu.governor
@@ -382,16 +360,7 @@ def check_governor(facts: Facts) -> Finding | None:
     return ok(name) if name == "performance" else note(f"{name}: the clock follows the load", fix)
 
 
-def check_cpu_throttling(facts: Facts) -> Finding | None:
-    count = facts.io.number(f"{CPUS}/cpu0/thermal_throttle/package_throttle_count")
-    if count is None:
-        return None
-    if count == 0:
-        return ok("not since the machine was started")
-    return note(f"{count} times since the machine was started", "watch the clock, improve cooling")
-
-
-def check_load(facts: Facts) -> Finding | None:
+def check_load(facts: Facts) -> Check | None:
     load, threads = facts.io.load(), facts.description.cpu.usable_threads
     if load is None or threads is None:
         return None
@@ -401,7 +370,7 @@ def check_load(facts: Facts) -> Finding | None:
     return ok(result)
 
 
-def check_limits(facts: Facts) -> Finding:
+def check_limits(facts: Facts) -> Check:
     """What a container or a batch system holds back."""
     limits, cpu = facts.description.limits, facts.description.cpu
     parts = []
@@ -415,19 +384,7 @@ def check_limits(facts: Facts) -> Finding:
     return ok("none" if container is None else f"none, in a container ({container})")
 
 
-def check_gpu_throttling(facts: Facts) -> Finding:
-    held = [
-        f"{gpu.name}: {reason}"
-        for gpu in facts.nvidia_gpus
-        for reason in gpu.throttle_reasons
-        if reason in THERMAL
-    ]
-    if held:
-        return note("; ".join(held), "let it cool; nvidia-smi -q -d PERFORMANCE shows more")
-    return ok("not now")
-
-
-def check_gpu_programs(facts: Facts) -> Finding:
+def check_gpu_programs(facts: Facts) -> Check:
     nvml = facts.io.nvml()
     if nvml is None:
         return note("cannot be listed without NVML")
@@ -439,7 +396,7 @@ def check_gpu_programs(facts: Facts) -> Finding:
 
 # ---------------------------------------------------------------- the table
 
-CHECKS: tuple[tuple[str, str, Callable[[Facts], Finding | None]], ...] = (
+CHECKS: tuple[tuple[str, str, Callable[[Facts], Check | None]], ...] = (
     ("software", "torch", check_torch),
     ("software", "torch and the GPU", check_torch_and_gpu),
     ("software", "cuDNN", check_cudnn),
@@ -447,7 +404,6 @@ CHECKS: tuple[tuple[str, str, Callable[[Facts], Finding | None]], ...] = (
     ("software", "Slurm", check_slurm),
     ("software", "disk for results", check_results_disk),
     ("gpu", "GPU", check_gpu),
-    ("gpu", "visible to CUDA", check_visible),
     ("gpu", "NVML", check_nvml),
     ("counters", "CUPTI", check_cupti),
     ("counters", "Nsight Compute", check_ncu),
@@ -455,15 +411,12 @@ CHECKS: tuple[tuple[str, str, Callable[[Facts], Finding | None]], ...] = (
     ("power", "CPU energy", check_cpu_energy),
     ("power", "GPU power", check_gpu_power),
     ("noise", "clock governor", check_governor),
-    ("noise", "CPU throttling", check_cpu_throttling),
     ("noise", "load", check_load),
     ("noise", "limits", check_limits),
-    ("noise", "GPU throttling", check_gpu_throttling),
     ("noise", "other programs on the GPU", check_gpu_programs),
 )  # group, name, check; which answers None where its question does not arise
 OF_NVIDIA_GPUS = (
-    check_visible, check_nvml, check_cupti, check_gpu_counters, check_gpu_power,
-    check_gpu_throttling, check_gpu_programs,
+    check_nvml, check_cupti, check_gpu_counters, check_gpu_power, check_gpu_programs,
 )  # fmt: skip
 
 
@@ -475,13 +428,13 @@ def diagnose(
     checks = []
     for group, name, function in CHECKS:
         before(name)
-        finding = _run_check(function, facts)
-        if finding is not None:
-            checks.append(Check(group=group, name=name, **finding._asdict()))
+        check = _run_check(function, facts)
+        if check is not None:
+            checks.append(replace(check, group=group, name=name))
     return checks
 
 
-def _run_check(function: Callable[[Facts], Finding | None], facts: Facts) -> Finding | None:
+def _run_check(function: Callable[[Facts], Check | None], facts: Facts) -> Check | None:
     try:
         return None if function in OF_NVIDIA_GPUS and not facts.nvidia_gpus else function(facts)
     except Exception as error:  # one check that fails must not cost the others

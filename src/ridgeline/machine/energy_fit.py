@@ -14,9 +14,9 @@ point that is missing.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, log
 from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
@@ -91,26 +91,20 @@ def flag_outliers(points: Sequence[EnergyPoint]) -> list[EnergyPoint]:
     """
     flagged = list(points)
     while True:
-        ratios = {
-            number: flagged[number].power_w / median(powers_w)
+        usual_w = {
+            number: median(powers_w)
             for number in range(len(flagged))
             if (powers_w := _neighbour_powers(flagged, number))
         }
-        far = {n: max(ratio, 1 / ratio) for n, ratio in ratios.items() if _is_off(ratio)}
-        if not far:
+        off = {n: abs(log(flagged[n].power_w / power_w)) for n, power_w in usual_w.items()}
+        worst = max(off, key=lambda number: off[number], default=None)
+        if worst is None or off[worst] < log(OFF):
             return flagged
-        worst = max(far, key=lambda number: far[number])
-        one = flagged[worst]
-        usual_w = one.power_w / ratios[worst]
         note = (
-            f"{si(one.power_w, 'W')} where loads of the same rates draw {si(usual_w, 'W')}: "
-            "likely a wrong reading"
+            f"{si(flagged[worst].power_w, 'W')} where loads of the same rates draw"
+            f" {si(usual_w[worst], 'W')}: likely a wrong reading"
         )
-        flagged[worst] = replace(one, note=note)
-
-
-def _is_off(ratio: float) -> bool:
-    return not 1 / OFF < ratio < OFF
+        flagged[worst] = replace(flagged[worst], note=note)
 
 
 def _neighbour_powers(points: Sequence[EnergyPoint], number: int) -> list[float]:
@@ -146,16 +140,16 @@ def _work(point: EnergyPoint) -> dict[Column, float]:
 def flag_lower_clocks(points: Sequence[EnergyPoint]) -> list[EnergyPoint]:
     """The points; those below the highest clock that was seen have a note: they cost less."""
     highest_hz = max((p.clock_hz for p in points if p.clock_hz), default=0.0)
-    return [_flag_lower_clock(point, highest_hz) for point in points]
-
-
-def _flag_lower_clock(point: EnergyPoint, highest_hz: float) -> EnergyPoint:
-    if point.note or not point.clock_hz or point.clock_hz >= FULL_CLOCK * highest_hz:
-        return point
-    clock = f"at {format_percent(point.clock_hz / highest_hz)} of the highest clock"
-    if len(_work(point)) > 1:  # more than time
-        return replace(point, note=f"{clock}: not of the same fit")
-    return replace(point, note=f"idle {clock}: not the constant power of work")
+    flagged = []
+    for point in points:
+        clock_hz = point.clock_hz or highest_hz
+        if not point.note and clock_hz < FULL_CLOCK * highest_hz:
+            clock = f"at {format_percent(clock_hz / highest_hz)} of the highest clock"
+            is_idle = len(_work(point)) == 1  # nothing but time
+            note = f"idle {clock}: not the constant power of work"
+            point = replace(point, note=note if is_idle else f"{clock}: not of the same fit")
+        flagged.append(point)
+    return flagged
 
 
 # ---------------------------------------------------------------- the fit
@@ -265,12 +259,18 @@ def _bootstrap(system: System, solution: Numbers) -> tuple[Numbers, Numbers]:
 
 # ---------------------------------------------------------------- refusals
 
+NAMES = {  # of a column, and of the point that it takes; bytes are the easiest to measure alone
+    "bytes": ("joules per byte ({})", "no point that only moves bytes ({})"),
+    "flops": ("joules per FLOP ({})", "no point that only computes (precision {})"),
+    "time": ("constant power", "no point that only takes time, such as spinning without work"),
+}
+
 
 def _check_system(points: Sequence[EnergyPoint], system: System) -> None:
     """Enough points, and points that differ in what they do."""
     import numpy as np
 
-    names = [_name_column(column) for column in system.columns]
+    names = [NAMES[kind][0].format(name) for kind, name in system.columns]
     if len(points) <= len(names):
         raise RidgelineError(
             f"{len(points)} points are too few for {len(names)} coefficients: {', '.join(names)}",
@@ -281,19 +281,13 @@ def _check_system(points: Sequence[EnergyPoint], system: System) -> None:
     if sizes[0] <= LARGEST_CONDITION * sizes[-1]:
         return
     alike = [number for number in range(len(names)) if abs(directions[-1][number]) > 2 * PURE]
-    missing = next((n for n in _by_kind(system, alike) if not _has_pure_point(system, n, alike)),
-                   alike[0])  # fmt: skip
+    by_kind = sorted(alike, key=lambda number: [*NAMES].index(system.columns[number][0]))
+    kind, name = system.columns[min(by_kind, key=lambda n: _has_pure_point(system, n, alike))]
     raise RidgelineError(
         f"these points cannot tell {' from '.join(names[n] for n in alike)}: there is"
-        f" {_describe_missing(system.columns[missing])}",
+        f" {NAMES[kind][1].format(name)}",
         hint="add such a point; work in the same proportions, however much, tells nothing new",
     )
-
-
-def _by_kind(system: System, numbers: Sequence[int]) -> Iterator[int]:
-    """Bytes first, which are the easiest to measure alone."""
-    for kind in ("bytes", "flops", "time"):
-        yield from (n for n in numbers if system.columns[n][0] == kind)
 
 
 def _has_pure_point(system: System, number: int, alike: Sequence[int]) -> bool:
@@ -305,21 +299,6 @@ def _has_pure_point(system: System, number: int, alike: Sequence[int]) -> bool:
     mine = system.rows[:, number]
     rest = system.rows[:, others].max(axis=1, initial=0.0)
     return bool(((mine > 0) & (rest <= PURE * mine)).any())
-
-
-def _name_column(column: Column) -> str:
-    kind, name = column
-    names = {"flops": f"joules per FLOP ({name})", "bytes": f"joules per byte ({name})"}
-    return names.get(kind, "constant power")
-
-
-def _describe_missing(column: Column) -> str:
-    kind, name = column
-    missing = {
-        "flops": f"no point that only computes (precision {name})",
-        "bytes": f"no point that only moves bytes ({name})",
-    }
-    return missing.get(kind, "no point that only takes time, such as spinning without work")
 
 
 def _check_residuals(points: Sequence[EnergyPoint], mean: float) -> None:

@@ -21,10 +21,8 @@ def find_devices() -> list[str]:
         import torch
     except ImportError:
         return ["cpu"]
-    devices = [f"cuda:{n}" for n in range(torch.cuda.device_count())]
-    if torch.backends.mps.is_available():
-        devices.append("mps")
-    return [*devices, "cpu"]
+    apple = ["mps"] if torch.backends.mps.is_available() else []
+    return [*(f"cuda:{n}" for n in range(torch.cuda.device_count())), *apple, "cpu"]
 
 
 def choose_devices(names: Sequence[str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import isfinite
@@ -112,10 +112,8 @@ class Ceiling:
             for name, value in to_dict(self).items()
             if value is not None or name in Conditions.__dataclass_fields__
         }
-        how, samples = content.pop("how"), content.pop("samples")
         rate = {UNITS[self.kind]: self.best}  # of a power ceiling, instead of its conditions'
-        return {**content, **rate, "sustained": self.sustained, "spread": self.spread,
-                "how": how, "samples": samples}  # fmt: skip
+        return {**content, **rate, "sustained": self.sustained, "spread": self.spread}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,9 +200,9 @@ class Passport:
         Matrix products are left out, which a power cap moves on a quiet machine too, and so are
         transfers, which depend on the host.
         """
-        named = (c for c in self.ceilings if c.path == "vector" or c.level in MEMORY_LEVELS)
-        steady = [c for c in named if c.sustained]
-        return max((max(c.spread, c.best / c.sustained - 1) for c in steady), default=0.0)
+        steady = (c for c in self.ceilings if c.path == "vector" or c.level in MEMORY_LEVELS)
+        return max((max(c.spread, c.best / c.sustained - 1) for c in steady if c.sustained),
+                   default=0.0)  # fmt: skip
 
     def find(self, **fields: str) -> list[Ceiling]:
         """Ceilings whose fields have these values: `find(kind="compute", precision="bf16")`."""
@@ -219,17 +217,11 @@ class Passport:
     def to_dict(self) -> dict[str, Any]:
         """The JSON form; energy models only where there are any."""
         content = to_dict(self)
-        energy = {"energy": content["energy"]} if self.energy else {}
-        return {
-            "schema_version": PASSPORT_VERSION,
-            **{name: content[name] for name in ("machine", "measured_at", "is_quick")},
-            "noise": self.noise,
-            "ceilings": [c.to_dict() for c in self.ceilings],
-            "missing": content["missing"],
-            **energy,
-            "description": self.description.to_dict(),
-            "provenance": content["provenance"],
-        }
+        content["ceilings"] = [c.to_dict() for c in self.ceilings]
+        content["description"] = self.description.to_dict()
+        if not self.energy:
+            del content["energy"]
+        return {"schema_version": PASSPORT_VERSION, "noise": self.noise, **content}
 
 
 def read_passport(path: Path) -> Passport:
@@ -244,7 +236,10 @@ def read_passport(path: Path) -> Passport:
                 hint="update ridgeline",
             )
         passport = from_dict(Passport, content)
-        _check_samples(passport.ceilings)
+        for number, one in enumerate(passport.ceilings):  # which rates are divided by
+            if one.kind != "power" and (one.sustained <= 0 or min(one.samples) < 0):
+                raise FieldError(f"ceilings.{number}.samples are not numbers above zero")
+        return passport
     except FileNotFoundError:
         raise RidgelineError(
             f"there is no passport {path}", hint="`ridgeline machine list` shows those there are"
@@ -254,14 +249,6 @@ def read_passport(path: Path) -> Passport:
             f"{path} cannot be read as a passport: {error}",
             hint="measure the machine again (`ridgeline machine measure`), or restore the file",
         ) from error
-    return passport
-
-
-def _check_samples(ceilings: Iterable[Ceiling]) -> None:
-    """A roof is above zero: what it is divided by."""
-    for number, ceiling in enumerate(ceilings):
-        if ceiling.kind != "power" and (ceiling.sustained <= 0 or min(ceiling.samples) < 0):
-            raise FieldError(f"ceilings.{number}.samples are not numbers above zero")
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +282,7 @@ class Passports:
 
     def note(self, name: str) -> str:
         """What its owner wrote about a machine: a zone, a cable; empty if nothing."""
-        path = self._note_path(name)
+        path = self.folder / f"{name}.note.txt"
         return path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
 
     def write_note(self, name: str, text: str) -> Path:
@@ -305,11 +292,9 @@ class Passports:
                 f"{name!r} is no name of a machine",
                 hint="`ridgeline machine list` and the report name the machines",
             )
-        atomic_write_text(self._note_path(name), text.strip() + "\n")
-        return self._note_path(name)
-
-    def _note_path(self, name: str) -> Path:
-        return self.folder / f"{name}.note.txt"
+        path = self.folder / f"{name}.note.txt"
+        atomic_write_text(path, text.strip() + "\n")
+        return path
 
     def read(self, name: str) -> Passport:
         """By name, or by the path of a file from anywhere."""

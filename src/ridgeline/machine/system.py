@@ -224,11 +224,9 @@ def ncu_path(io: SystemIO) -> str | None:
     if at_hand:
         return at_hand
     groups = (io.find(pattern) for pattern in NCU_PATTERNS)
-    return next((max(paths, key=_ncu_version) for paths in groups if paths), None)
-
-
-def _ncu_version(path: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", path))
+    newest = (max(paths, key=lambda path: [int(part) for part in re.findall(r"\d+", path)])
+              for paths in groups if paths)  # fmt: skip
+    return next(newest, None)
 
 
 CUPTI_MAPS = Path("/proc/self/maps")  # what this process has loaded

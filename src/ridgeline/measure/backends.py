@@ -163,30 +163,31 @@ def choose_backend(requested: str = "auto", index: int = 0) -> Backend:
         raise RidgelineError(
             f"unknown backend {requested!r}", hint=f"the backends are {', '.join(BACKENDS)}"
         )
-    kind = _best() if requested == "auto" else requested
+    available = {  # the fastest first
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
+    fastest = next(kind for kind, is_here in available.items() if is_here)
+    kind = fastest if requested == "auto" else requested
     if index and kind != "cuda":
         raise RidgelineError(
             f"there is no {kind} device {index}", hint="only CUDA has several devices: --device 0"
         )
+    if not available[kind]:
+        raise RidgelineError(
+            f"torch finds no use for {'an NVIDIA' if kind == 'cuda' else 'an Apple'} GPU here",
+            hint="`ridgeline doctor` says what is missing; --backend cpu runs on the CPU",
+        )
     if kind == "cuda":
         return _cuda(index)
-    if kind == "mps" and not torch.backends.mps.is_available():
-        raise _absent("an Apple GPU")
     name = cpu_name(run=run_command, read=read_text, system=platform.system())
     return (MpsBackend if kind == "mps" else Backend)(
         kind=kind, device=torch.device(kind), name=name
     )
 
 
-def _best() -> str:
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
-
-
 def _cuda(index: int) -> Backend:
-    if not torch.cuda.is_available():
-        raise _absent("an NVIDIA GPU")
     count = torch.cuda.device_count()
     if index >= count:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -201,13 +202,6 @@ def _cuda(index: int) -> Backend:
         device=torch.device("cuda", index),
         name=properties.name,
         uuid=str(getattr(properties, "uuid", "")) or None,
-    )
-
-
-def _absent(what: str) -> RidgelineError:
-    return RidgelineError(
-        f"torch finds no use for {what} here",
-        hint="`ridgeline doctor` says what is missing; --backend cpu runs on the CPU",
     )
 
 
@@ -303,7 +297,12 @@ def _why_not(requested: str, backend: Backend) -> str | None:
     if requested == "fp32":
         return None
     if backend.kind == "cuda":
-        return _why_not_cuda(requested, backend)
+        capability = torch.cuda.get_device_capability(backend.device)
+        is_new_format = torch.version.hip is None and requested in ("tf32", "bf16")
+        if is_new_format and capability < FIRST_WITH_TF32:
+            number = ".".join(map(str, capability))
+            return f"{backend.name} (compute capability {number}) has no {requested}"
+        return None
     if requested == "tf32":
         return f"TF32 is a format of NVIDIA's tensor cores, and this is {backend.name}"
     if backend.kind == "mps":
@@ -313,12 +312,3 @@ def _why_not(requested: str, backend: Backend) -> str | None:
     if has_arithmetic(requested, read_text("/proc/cpuinfo") or ""):
         return None
     return f"this CPU has no {requested} arithmetic, and would emulate it over 100 times slower"
-
-
-def _why_not_cuda(requested: str, backend: Backend) -> str | None:
-    capability = torch.cuda.get_device_capability(backend.device)
-    is_new_format = requested in ("tf32", "bf16")
-    if torch.version.hip is None and is_new_format and capability < FIRST_WITH_TF32:
-        number = f"{capability[0]}.{capability[1]}"
-        return f"{backend.name} (compute capability {number}) has no {requested}"
-    return None

@@ -38,12 +38,9 @@ IDLE_S = 1.0
 LEAD_S = 1.0  # work before the first window: sensors average over up to a second
 WIDE = 0.05  # windows that differ by more are called unstable
 DISAGREE = 0.05  # counter and sensor
-OUTLIER_MADS = 5
-OUTLIER_SHARE = 0.10
 LEAST_UPDATES = 3  # fewer say nothing about an interval
 STRETCH_S = 0.1  # watts from a counter: over so long at least, or they are mostly noise
 STUCK_S = 1.0  # a counter that stands still for so long under load is broken
-JUMP = 10.0  # times the usual step, and the usual power: more is no work of a steady load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +214,6 @@ def summarise_windows(
         power_std_w=(stdev(powers_w) if len(powers_w) > 1 else 0.0) if powers_w else None,
         power_min_w=min(powers_w, default=None),
         power_max_w=max(powers_w, default=None),
-        outliers=find_outliers(each_j),
     )
 
 
@@ -265,33 +261,13 @@ def idle_power_w(meter: Meter, readings: Sequence[Reading], passes: Sequence[Pas
     return power_w(readings, *halves[0]) if halves else None
 
 
-def find_outliers(values: Sequence[float]) -> tuple[int, ...]:
-    """Which values are far from the others: by over 5 of their median deviations, and 10 %."""
-    if len(values) < 3:
-        return ()
-    far = []
-    for index, value in enumerate(values):
-        others = [*values[:index], *values[index + 1 :]]
-        middle = median(others)
-        deviation = median(abs(other - middle) for other in others)
-        if abs(value - middle) > max(OUTLIER_MADS * deviation, OUTLIER_SHARE * middle):
-            far.append(index)
-    return tuple(far)
-
-
 def advise_on_energy(energy: EnergyResult) -> list[str]:
     """What is doubtful about the joules, by how much, and what to do."""
     messages = []
     each_j = [window.energy_j_per_step for window in energy.windows]
-    for index in energy.outliers:
-        others_j = median(each_j[:index] + each_j[index + 1 :])
-        messages.append(
-            f"window {index + 1} took {si(each_j[index], 'J')} a step, the others "
-            f"{si(others_j, 'J')}: a bad reading, or something else ran; measure again"
-        )
     middle_j = median(each_j)  # nothing at all, where the device had no part in the work
     wide = (max(each_j) - min(each_j)) / middle_j if middle_j else 0.0
-    if wide > WIDE and not messages:
+    if wide > WIDE:
         longer_s = ceil(2 * (energy.duration_s or 0.0))
         messages.append(
             f"windows differ by {format_percent(wide)}: run longer with "
@@ -391,18 +367,11 @@ def powers_w(readings: Sequence[Reading], start_s: float, end_s: float) -> list[
 def counter_fault(readings: Sequence[Reading], start_s: float, end_s: float) -> str | None:
     """What is wrong with the counter under a steady load, or None."""
     inside = within(readings, start_s, end_s)
-    seen = updates(inside, "energy_j")
     if all(reading.energy_j is None for reading in inside):
         return "did not answer"
+    seen = updates(inside, "energy_j")
     if len(seen) < 2:
         stood_s = end_s - start_s
         return f"did not advance in {format_time(stood_s)} of work" if stood_s >= STUCK_S else None
-    steps = [(b.value - a.value, b.time_s - a.time_s) for a, b in pairwise(seen)]
-    if (back_j := min(step_j for step_j, _ in steps)) < 0:
-        return f"went backwards by {si(-back_j, 'J')}"
-    usual_j = median(step_j for step_j, _ in steps)
-    usual_w = median(step_j / step_s for step_j, step_s in steps)
-    step_j, step_s = max(steps)
-    if step_j > JUMP * usual_j and step_j / step_s > JUMP * usual_w:
-        return f"jumped by {si(step_j, 'J')} at once, where {si(usual_j, 'J')} is usual"
-    return None
+    back_j = max(before.value - now.value for before, now in pairwise(seen))
+    return f"went backwards by {si(back_j, 'J')}" if back_j > 0 else None

@@ -185,7 +185,13 @@ def _listen(
     while True:
         left_s = None if end_s is None else max(0.0, end_s - time.monotonic())
         if not connection.wait([ours, process.sentinel], left_s):
-            return Outcome(failure=_took_too_long(timeout_s or 0.0))
+            return Outcome(
+                failure=Failure(
+                    reason=f"took longer than its timeout of {timeout_s:g} s",
+                    hint="allow more time, or do less: fewer --iters, a smaller --batch-size",
+                    is_timeout=True,
+                )
+            )
         try:
             has_message = ours.poll()
             message = ours.recv() if has_message else None
@@ -198,14 +204,6 @@ def _listen(
             process.join(ENDING_S)
             return message
         on_message(message)
-
-
-def _took_too_long(timeout_s: float) -> Failure:
-    return Failure(
-        reason=f"took longer than its timeout of {timeout_s:g} s",
-        hint="allow more time, or do less: fewer --iters, a smaller --batch-size",
-        is_timeout=True,
-    )
 
 
 def died(exit_code: int | None) -> Failure:

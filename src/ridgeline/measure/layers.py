@@ -5,13 +5,12 @@ between two marks belongs to the module that was at work. So the times tile the 
 the whole, and what a container does beside its children (the addition of a residual) is its own.
 
 Forward is marked where modules are entered and left. Backward is marked at the nodes of autograd's
-graph, each of which belongs to the module that made it. (Backward hooks of modules are of no use
-here: they forbid activations in place, which most networks have.)
+graph, each of which belongs to the module that made it: backward hooks of modules forbid
+activations in place, which most networks have.
 
-A GPU is held back now and then, until the host has given out the work that follows. What is
-measured is then the device's own time, not the host's delay between two launches. It is held back
-several times a step because its queue takes about a thousand entries. A mark takes the device a
-microsecond or so; that is measured and taken off.
+A GPU is held back now and then, until the host has given out the work that follows: what is
+measured is the device's own time, not the host's delay between two launches. Its queue takes about
+a thousand entries. What a mark takes is measured and taken off.
 """
 
 from __future__ import annotations

@@ -41,9 +41,9 @@ from ridgeline.measure.timing import (
     time_steps,
     warm_up,
 )
-from ridgeline.records import Conditions, DeviceMemory, RunConditions, WarmUp, WorkloadSpec
+from ridgeline.records import DeviceMemory, RunConditions, WarmUp, WorkloadSpec
 from ridgeline.sensors.meters import find_meters
-from ridgeline.sensors.sampler import DURING_TIMING_S, Meters, Reading, Sampler, within
+from ridgeline.sensors.sampler import DURING_TIMING_S, Meters, Sampler, within
 from ridgeline.sensors.sampler import summarise as summarise_readings
 from ridgeline.settings import SYNTHETIC, SYNTHETIC_HOST, Settings
 from ridgeline.workloads import Inputs, Workload
@@ -101,6 +101,8 @@ def _build_and_time(
         build_time_s = perf_counter() - start_s
         warmup, timing, memory = _time(stepper, case.settings, sampler, on_progress)
     used = stepper.optimizer.defaults if stepper.optimizer is not None else {}
+    during = within(sampler.readings, timing.start_s, timing.end_s)
+    during = during or within(sampler.readings, end_s=timing.end_s)[-3:]  # it was too short
     process = process_stats()
     is_cpu = case.backend.kind == "cpu"
     result = timed_result(
@@ -113,7 +115,7 @@ def _build_and_time(
         peak_memory_bytes=process.peak_rss_bytes if is_cpu else memory.allocated_bytes,
         process=process,
         threads=torch.get_num_threads(),
-        conditions=RunConditions(before=before, during=_during(sampler.readings, timing)),
+        conditions=RunConditions(before=before, during=summarise_readings(during)),
     )
     return Measurement(
         case=case,
@@ -178,12 +180,6 @@ def _time(
         on_progress=partial(on_progress, "timing"),
     )
     return warmup, timing, backend.peak_memory()
-
-
-def _during(readings: tuple[Reading, ...], timing: Timing) -> Conditions:
-    """What was read while the steps were timed; the last readings before, if that was too short."""
-    inside = within(readings, timing.start_s, timing.end_s)
-    return summarise_readings(inside or within(readings, end_s=timing.end_s)[-3:])
 
 
 def _other_passes(

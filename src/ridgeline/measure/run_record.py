@@ -135,39 +135,30 @@ def make_tables(measured: Measurement, module: nn.Module) -> dict[str, pd.DataFr
     """A row per layer, and a row per reading of a meter, where there are any."""
     tables: dict[str, pd.DataFrame] = {}
     if measured.layers is not None:
-        tables["layers"] = _with_energy(layer_table(module, measured.layers), measured)
+        layers = layer_table(module, measured.layers)
+        rows = [_energy_row(measured.layer_energies.get(path, ())) for path in layers["layer"]]
+        joules = pd.DataFrame(rows, index=layers.index).astype({"energy_per_layer_j": "float64"})
+        tables["layers"] = pd.concat([layers, joules], axis=1)
     if measured.readings:
         tables["power"] = readings_table(measured.readings, measured.passes)
     return tables
 
 
-def _with_energy(table: pd.DataFrame, measured: Measurement) -> pd.DataFrame:
-    """Joules of each layer in a step: of all its calls, each repeated alone."""
-    rows = [_energy_row(measured.layer_energies.get(path, ())) for path in table["layer"]]
-    columns = pd.DataFrame(rows, index=table.index).astype({"energy_per_layer_j": "float64"})
-    return pd.concat([table, columns], axis=1)
-
-
 def _energy_row(calls: tuple[EnergyResult, ...]) -> dict[str, Any]:
+    """Joules of a layer in a step: of all its calls, each repeated alone."""
     if not calls:
         return dict.fromkeys(ENERGY_COLUMNS)
+    intervals: list[Any] = [one.interval_j_per_step for one in calls]
+    ends = [sum(one[end] for one in intervals if one is not None) for end in (0, 1)]
     return {
         "energy_per_layer_j": sum(one.energy_j_per_step or 0.0 for one in calls),
-        "energy_interval_j": _sum_of([one.interval_j_per_step for one in calls]),
+        "energy_interval_j": ends if None not in intervals else None,
         "energy_attribution": "repeated alone",
         "is_energy_narrow": all(is_certain(one) for one in calls),
         "power_mean_w": calls[0].power_mean_w,
         "power_std_w": calls[0].power_std_w,
         "power_samples": calls[0].power_samples or None,
     }
-
-
-def _sum_of(intervals: Sequence[tuple[float, float] | None]) -> list[float] | None:
-    """End by end; None if one of them is not known."""
-    known = [interval for interval in intervals if interval is not None]
-    if len(known) < len(intervals):
-        return None
-    return [sum(ends) for ends in zip(*known, strict=True)]
 
 
 def readings_table(readings: Sequence[Reading], passes: Sequence[Pass]) -> pd.DataFrame:

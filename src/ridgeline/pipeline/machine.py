@@ -329,7 +329,7 @@ def open_cpu_loads() -> Iterator[Loads]:
     """The loads of all cores; the team of threads lives as long as the block."""
     from ridgeline.machine.ceilings_cpu import import_torch
     from ridgeline.machine.cpu import read_caches, share_caches
-    from ridgeline.machine.cpu_kernels import Team, build_kernels, choose_cpus, choose_kernels
+    from ridgeline.machine.cpu_kernels import Team, build_kernels, choose_cpus
     from ridgeline.machine.system import SystemIO
 
     cpus = choose_cpus()
@@ -338,7 +338,7 @@ def open_cpu_loads() -> Iterator[Loads]:
     team_of_all = Team(cpus, max(4 * last_bytes, 1 << 26))
     with team_of_all as team, import_torch(len(cpus)) as torch:
         team.run(_fill_memory, len(cpus))
-        kernels = choose_kernels(team, build_kernels())
+        kernels = build_kernels()
         sizes = {"dram": team.bytes_per_thread, last: last_bytes // 2}
         loads = _make_cpu_loads(team, kernels, sizes)
         missing = []
@@ -357,7 +357,7 @@ def _fill_memory(worker: Any) -> None:
     numbers[:] = np.random.default_rng(worker.index).random(len(numbers), dtype=np.float32)
 
 
-def _make_cpu_loads(team: Any, kernels: Mapping[str, Any], sizes: Mapping[str, int]) -> list[Load]:
+def _make_cpu_loads(team: Any, kernels: Any, sizes: Mapping[str, int]) -> list[Load]:
     """Rest, spinning, reads of each size, a copy in DRAM, chains, and both by turns."""
     from ridgeline.machine.cpu_kernels import Probe
 
@@ -369,8 +369,8 @@ def _make_cpu_loads(team: Any, kernels: Mapping[str, Any], sizes: Mapping[str, i
     ]
     loads = {}
     for label, name, precision, level in rows:
-        if name in kernels:
-            probe = Probe(team, kernels[name], name, threads=len(team.cpus),
+        if name in kernels.names:
+            probe = Probe(team, kernels, name, threads=len(team.cpus),
                           size_bytes=sizes.get(level, 0), sample_s=CALL_S)  # fmt: skip
             work = probe.work_per_call()
             loads[label] = Load(

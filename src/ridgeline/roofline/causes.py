@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from ridgeline.roofline.work import SPLIT_PRECISION, family
+
 AGREES = 0.05  # of the model: the self-test trusts counters to so much
 BYTES_AGREE = 0.1  # bytes depend on what a cache held before
 MOST_OF = 0.5  # of a difference: what explains less does not explain it
@@ -27,6 +29,8 @@ FEW_BYTES = 1 << 17  # of a launch, by the model
 LITTLE_MOVED = 1 << 20  # by it, at most, where its neighbours may have
 COMPARING = ("pointwise", "pool", "loss", "reduce", "dropout", "softmax", "sort")  # or dividing
 SUMMING = ("norm", "softmax")  # over their input, before they can use it
+FULL = ("fp64", "fp32", "tf32")  # numbers of 16 bits are in none of these runs
+LOWER = {"fp64": {"fp32", "tf32", "bf16", "fp16"}, "fp32": {"tf32", "bf16", "fp16"}}
 
 AGREE, UNKNOWN, UNEXPLAINED = "agrees", "not counted", "not explained"
 PARTLY = "partly counted"
@@ -66,32 +70,39 @@ CAUSES = {
 class LayerWork:
     """The work of a layer in a phase, by the model and by the hardware. None: not collected."""
 
+    layer: str = ""
     phase: str = ""
+    precision: str = ""  # of the run
+    is_compiled: bool = False
+    # by the model
     kind: str = ""  # of its largest operator
+    largest: float = 0.0  # work of that operator
     model_products: float = 0.0  # FLOPs: two for each multiply-add
     model_other: float = 0.0
     model_bytes: float = 0.0
-    operators: int = 0  # of the model, that move anything
+    operators: int = 0  # that move anything
+    # by the hardware
+    kernels: set[str] = field(default_factory=set)  # by name
     launches: float = 0.0
-    products: float | None = None  # executed, likewise
+    time_s: float = 0.0
+    products: float | None = None  # FLOPs executed
     other: float | None = None
+    tensor_precisions: set[str] = field(default_factory=set)  # of tensor cores that were at work
     converting: float = 0.0  # of the products: in fp16, by kernels that compute in fp32
     half: float = 0.0  # of all that was executed: in fp16, outside of tensor cores
-    is_half: bool = False  # the run has numbers of 16 bits
     summed_flops: float = 0.0  # of sums of gradients …
     summed_bytes: float = 0.0  # … and what these move
     dram_bytes: float | None = None
     copied_bytes: float = 0.0  # by the driver, beside the kernels
     bytes_by_family: dict[str, float] = field(default_factory=dict)
-    families: frozenset[str] = frozenset()  # of its kernels
-    has_matrix: bool = False  # tensor cores did some of it
-    has_split_name: bool = False  # a kernel's name says that it splits a precision
-    is_lower: bool = False  # tensor cores computed in less than the requested precision
+    uncounted_s: float = 0.0  # time of kernels without counters …
+    uncounted: int = 0  # … and how many there are
     is_forward_again: bool = False  # kernels of this layer's forward in its backward …
     is_counted_again: bool = False  # … where the model has these products, too: recomputation
     has_loss_scaling: bool = False  # a kernel that unscales gradients
-    uncounted_share: float = 0.0  # of its time: kernels without counters
-    is_compiled: bool = False
+    # why they differ
+    cause: str = ""
+    bytes_cause: str = ""
 
     @property
     def model_flops(self) -> float:
@@ -117,6 +128,22 @@ class LayerWork:
     @property
     def more_bytes(self) -> float:
         return (self.dram_bytes or 0.0) - self.model_bytes
+
+    @property
+    def families(self) -> set[str]:
+        return set(map(family, self.kernels))
+
+    @property
+    def is_half(self) -> bool:
+        """Whether the run has numbers of 16 bits."""
+        return self.precision not in FULL
+
+    @property
+    def uncounted_share(self) -> float:
+        """Of its time: kernels without counters; all of it where times do not tell."""
+        if not self.uncounted:
+            return 0.0
+        return self.uncounted_s / self.time_s if self.uncounted_s else 1.0
 
 
 Rule = Callable[[LayerWork], bool]
@@ -221,7 +248,8 @@ def _is_split(work: LayerWork) -> bool:
     """By name, or by a ratio near 3, 6 or 9 on units of a lower precision."""
     times = work.products_ratio
     is_near = times is not None and any(abs(times - n) <= NEAR * n for n in SPLITS)
-    return work.has_split_name or (work.is_lower and is_near)
+    is_lower = bool(work.tensor_precisions & LOWER.get(work.precision, set()))
+    return any(map(SPLIT_PRECISION.search, work.kernels)) or (is_lower and is_near)
 
 
 def _is_causal(work: LayerWork) -> bool:
@@ -239,7 +267,7 @@ def _is_recomputed(work: LayerWork) -> bool:
 
 
 def _is_padded(work: LayerWork) -> bool:
-    if work.has_matrix or "product" in work.families:
+    if work.tensor_precisions or "product" in work.families:
         return True
     times = ratio((work.products or 0.0) - work.converting, work.model_products)
     is_tiled = times is not None and TILED[0] <= times <= TILED[1]

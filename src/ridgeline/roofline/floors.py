@@ -1,31 +1,18 @@
 """Floors of work items under their roofs, of time and of energy: the arithmetic of the roofline.
 
-A work item has FLOPs by roof (columns `flops_fp16_matrix`, `flops_fp32_vector`, …), bytes by memory
-level (`dram_bytes`, `l3_bytes`, `l2_bytes`, `l1_bytes`), `launches`, and `time_s` where it was
-measured. Then, with the roofs of a device,
-
-    compute_s = Σ over precisions F_p / peak_p
-    LEVEL_s   = B_level / bandwidth_level
-    launch_s  = launches · launch cost
-    floor_s   = the largest of them, and `bound` its name
+    floor_s = max(Σ F_p / peak_p, max over levels B_level / bandwidth_level, launches · launch cost)
     efficiency = floor_s / time_s,   headroom_s = time_s − floor_s
 
-What is not known (a level without bytes or without a roof) takes no part; work that has no roof of
-its own or as a stand-in leaves an item without a floor. An item that is known to have no work has
-none either, and all of its time is headroom. A static item knows its bytes as a range:
-`least_bytes` are those that DRAM must deliver even if the last cache keeps what fits in it; where
-that column has a value, the floor uses it instead of `dram_bytes`.
+`bound` names the largest term. What is not known (a level without bytes or without a roof) takes no
+part; work that has no roof of its own or as a stand-in leaves an item without a floor. An item that
+is known to have no work has none either, and all of its time is headroom. Where an item has
+`least_bytes`, which DRAM must deliver, the floor uses them instead of `dram_bytes`.
 
-In joules, by the coefficients of its device, F FLOPs and Q bytes that take t seconds are
-
-    flops_j    = Σ over precisions  j_per_flop · F
-    bytes_j    = Σ over levels      j_per_byte · Q
-    constant_j = constant power · t
-
-The energy floor has the bytes that DRAM must deliver, and t at its floor: that of the roofline, or
-the time in which the power cap lets these joules flow, whichever is longer. Joules of a step are
-`measured` where a meter counted them, else `modelled`. Those of layers are always modelled, and
-scaled so that they add up to those of a measured step.
+In joules, F FLOPs and Q bytes that take t seconds are Σ j_per_flop · F + Σ j_per_byte · Q +
+constant power · t. The energy floor has the bytes that DRAM must deliver, and t at its floor: that
+of the roofline, or the time in which the power cap lets these joules flow, whichever is longer.
+Joules of a step are `measured` where a meter counted them, else `modelled`. Those of layers are
+always modelled, and scaled so that they add up to those of a measured step.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ of the largest part of its difference; `where` is the layer with most of that pa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import nan
 from typing import TYPE_CHECKING, Any
 
@@ -30,14 +29,13 @@ from ridgeline.roofline.causes import (
     sum_known,
 )
 from ridgeline.roofline.floors import flops_columns, roof_of
-from ridgeline.roofline.work import IN_NO_LAYER, OPTIMIZER, PRODUCTS, SPLIT_PRECISION, family
+from ridgeline.roofline.work import IN_NO_LAYER, OPTIMIZER, PRODUCTS, family
 
 if TYPE_CHECKING:
     import pandas as pd
 
 NO_PHASE = "(no phase)"
 PHASES = ("forward", "backward", "optimizer", NO_PHASE)
-LOWER = {"fp64": ("fp32", "tf32", "bf16", "fp16"), "fp32": ("tf32", "bf16", "fp16")}
 COLUMNS = (
     "grain", "name", "kind", "launches", "time_s",
     "model_flops", "executed_flops", "flops_ratio", "cause", "where",
@@ -46,28 +44,12 @@ COLUMNS = (
 )  # fmt: skip
 HALF, SINGLE = "flops_fp16_vector", "flops_fp32_vector"
 GRADIENTS = "(gradients)"  # the layer of kernels that add them up
-FULL = ("fp64", "fp32", "tf32")  # numbers of 16 bits are in none of these runs
 UNSCALING = "_amp_foreach_non_finite_check_and_unscale"  # in operators' and kernels' names
-
-
-@dataclass(slots=True, kw_only=True)
-class _Cell(LayerWork):
-    """One layer in one phase, while its operators and kernels are added up."""
-
-    layer: str
-    time_s: float = 0.0
-    largest: float = 0.0  # work of the operator that gives it its kind
-    kernels: set[str] = field(default_factory=set)
-    tensor_precisions: set[str] = field(default_factory=set)  # of tensor cores that were at work
-    uncounted_s: float = 0.0  # time of kernels without counters …
-    uncounted: int = 0  # … and how many there are
-    cause: str = ""
-    bytes_cause: str = ""
 
 
 Key = tuple[str, str]  # layer, phase
 ToKey = Callable[[str, str], Key]
-Cells = dict[Key, _Cell]
+Cells = dict[Key, LayerWork]
 
 
 def reconcile(
@@ -109,7 +91,11 @@ def reconcile(
         if key in cells:
             cells[key].copied_bytes += _known(row["moved_bytes"]) or 0.0
     for cell in cells.values():
-        _judge(cell, cells.get((cell.layer, "forward")), precision, is_compiled=is_compiled)
+        forward = cells.get((cell.layer, "forward"))
+        again = forward.kernels & cell.kernels if forward and cell.phase == "backward" else set()
+        cell.is_forward_again = any(family(name) in PRODUCTS for name in again)
+        cell.precision, cell.is_compiled = precision, is_compiled
+        cell.cause, cell.bytes_cause = find_flops_cause(cell), find_bytes_cause(cell)
     by_phase = _group_cells(cells, lambda cell: cell.phase)
     by_layer = _group_cells(cells, lambda cell: cell.layer)
     rows = [_make_row("step", "step", list(cells.values()))] if cells else []
@@ -119,23 +105,8 @@ def reconcile(
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _judge(cell: _Cell, forward: _Cell | None, precision: str, *, is_compiled: bool) -> None:
-    """Name the causes, now that all of a layer's operators and kernels are known."""
-    again = forward.kernels & cell.kernels if forward and cell.phase == "backward" else set()
-    cell.families = frozenset(map(family, cell.kernels))
-    cell.has_matrix = bool(cell.tensor_precisions)
-    cell.has_split_name = any(SPLIT_PRECISION.search(name) for name in cell.kernels)
-    cell.is_half = precision not in FULL
-    cell.is_lower = bool(cell.tensor_precisions & set(LOWER.get(precision, ())))
-    cell.is_forward_again = any(family(name) in PRODUCTS for name in again)
-    cell.is_compiled = is_compiled
-    if cell.uncounted:  # all of its time where times do not tell
-        cell.uncounted_share = cell.uncounted_s / cell.time_s if cell.uncounted_s else 1.0
-    cell.cause, cell.bytes_cause = find_flops_cause(cell), find_bytes_cause(cell)
-
-
-def _find_cell(cells: Cells, key: Key) -> _Cell:
-    return cells.setdefault(key, _Cell(layer=key[0], phase=key[1]))
+def _find_cell(cells: Cells, key: Key) -> LayerWork:
+    return cells.setdefault(key, LayerWork(layer=key[0], phase=key[1]))
 
 
 def _add_operators(cells: Cells, ops: pd.DataFrame, parts: int, to_key: ToKey) -> None:
@@ -166,7 +137,7 @@ def _add_kernels(cells: Cells, kernels: pd.DataFrame, to_key: ToKey) -> None:
         _add_kernel(_find_cell(cells, key), row, columns)
 
 
-def _add_kernel(cell: _Cell, row: Mapping[str, Any], columns: Sequence[str]) -> None:
+def _add_kernel(cell: LayerWork, row: Mapping[str, Any], columns: Sequence[str]) -> None:
     name, is_sum = str(row["kernel"]), row.get("layer") == GRADIENTS
     time_s = _known(row.get("time_s")) or 0.0
     cell.kernels.add(name)
@@ -209,14 +180,14 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _group_cells(cells: Cells, by: Callable[[_Cell], str]) -> dict[str, list[_Cell]]:
-    groups: dict[str, list[_Cell]] = {}
+def _group_cells(cells: Cells, by: Callable[[LayerWork], str]) -> dict[str, list[LayerWork]]:
+    groups: dict[str, list[LayerWork]] = {}
     for cell in cells.values():
         groups.setdefault(by(cell), []).append(cell)
     return groups
 
 
-def _make_row(scope: str, name: str, cells: list[_Cell]) -> dict[str, Any]:
+def _make_row(scope: str, name: str, cells: list[LayerWork]) -> dict[str, Any]:
     """Several cells as one."""
     model = sum(cell.model_flops for cell in cells)
     model_products = sum(cell.model_products for cell in cells)

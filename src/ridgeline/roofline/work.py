@@ -1,17 +1,12 @@
 """Work items: a row per counted operator, or per kernel that hardware counters saw.
 
-A counted operator knows how much it must do, and its bytes as a range. `dram_bytes` are the moved
-bytes: every operator moves all its operands. What an operator touches may still be in the last
-cache, or stay there, if all of it fits. All operators are counted at the cache's level, and only
-those that do not fit in `least_bytes`, which DRAM must deliver. A cache may keep a tensor between
-two uses, so `least_bytes` may be below the fused bytes.
+A counted operator knows its bytes as a range: `dram_bytes` are the moved bytes, of all operands of
+all operators; `least_bytes` those of the operators whose operands do not fit in the last cache. A
+cache may keep a tensor between two uses, so `least_bytes` may be below the fused bytes.
 
-A table of kernels has these columns; what a capture did not hold is absent or not a number:
-
-    kernel       its name                     layer, phase, op   where it belongs, where known
-    launches     how often (1 if absent)      time_s             of all its launches
-    flops_P_matrix, flops_P_vector            executed FLOPs of precision P
-    dram_bytes, l2_bytes, l1_bytes            bytes at each level
+A table of kernels has the columns kernel, time_s (of all its launches), launches (1 if absent),
+layer, phase, op, flops_PRECISION_matrix or _vector (executed), and dram_, l2_ and l1_bytes; what a
+capture did not hold is absent or not a number.
 """
 
 from __future__ import annotations

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -73,14 +71,7 @@ def temperature_c(root: Path = SYS) -> float | None:
 
 
 PACKAGE_ZONES = re.compile(r"(intel|amd)-rapl:\d+")  # intel-rapl:0:1 is a part of intel-rapl:0
-
-
-def _is_package(zone: Path) -> bool:
-    """Whether a zone is a processor; `psys`, the whole platform, has the processors in it."""
-    is_whole = PACKAGE_ZONES.fullmatch(zone.name) is not None
-    return is_whole and text_of(zone / "name").strip() != "psys"
-
-
+PLATFORM = "psys"  # the name of a zone that has the processors in it
 NO_RAPL = (
     "no RAPL energy counters under /sys/class/powercap: virtual machines and "
     "processors other than Intel's and AMD's have none"
@@ -95,8 +86,10 @@ class RaplMeter:
     """Joules of all packages since it was made. `reason` says why there is none to read."""
 
     def __init__(self, root: Path = SYS) -> None:
-        zones = sorted((root / "class" / "powercap").glob("*-rapl:*"))
-        self._zones = [zone for zone in zones if _is_package(zone)]
+        self._zones = [
+            zone for zone in sorted((root / "class" / "powercap").glob("*-rapl:*"))
+            if PACKAGE_ZONES.fullmatch(zone.name) and text_of(zone / "name").strip() != PLATFORM
+        ]  # fmt: skip
         self._last: dict[Path, float] = {}
         self._total_j = 0.0
         self.reason = None if self._zones else NO_RAPL
@@ -138,67 +131,25 @@ def rapl_meters(root: Path = SYS) -> Meters:
 
 # ---------------------------------------------------------------- the meters of a device
 
-PARTS = {"cuda": "GPU", "mps": "GPU", "cpu": "CPU"}  # what powermetrics and rails call a device
-Run = Callable[[Sequence[str]], str]
-
-
-def run_text(command: Sequence[str]) -> str:
-    """What a command prints; OSError or SubprocessError where it fails."""
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout
+PARTS = {"cuda": "GPU", "cpu": "CPU"}  # what rails call a device
 
 
 def find_meters(
     kind: str,
     *,
     uuid: str | None = None,
-    system: str = sys.platform,
     root: Path = SYS,
     nvml: Callable[[], Any] = load_nvml,
-    run: Run = run_text,
 ) -> Meters:
-    """The meters of a device of this kind: "cuda" (with its UUID), "mps" or "cpu"."""
+    """The meters of a device of this kind: "cuda" (with its UUID) or "cpu"."""
     if kind not in PARTS:
         return Meters(reasons=(f"ridgeline knows no meter of {kind} devices",))
-    if kind == "mps" or (kind == "cpu" and system == "darwin"):
-        return apple_meters(PARTS[kind], run)
     if kind == "cuda":
         meters = nvidia_meters(uuid, nvml)
     else:
         cpus = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
         meters = replace(rapl_meters(root), conditions=cpu_reader(cpus, root))
     return meters if meters.available else add_rail(meters, PARTS[kind], rails(root))
-
-
-# Apple chips, through `powermetrics`; not verified on hardware. The tool needs root, so it is run
-# through `sudo -n`, which fails instead of waiting for a password. Each reading starts a process
-# that watches the chip for a tenth of a second: it is the mean of that time, by macOS's estimate.
-COMMAND = ("sudo", "-n", "powermetrics", "--samplers", "cpu_power,gpu_power",
-           "-i", "100", "-n", "1")  # fmt: skip
-LINE = re.compile(r"^\s*(CPU|GPU|ANE) Power:\s*([\d.]+)\s*(m?W)\s*$", re.MULTILINE)
-NEEDS_ROOT = (
-    "macOS tells power to root only: `sudo -v` before the run lets powermetrics be asked "
-    "for some minutes, a line for it in sudoers does so for good"
-)
-
-
-def powers_w(text: str) -> dict[str, float]:
-    """Watts of CPU, GPU and ANE, from the text that powermetrics prints."""
-    scales = {"mW": 1e-3, "W": 1.0}
-    return {part: scales[unit] * float(number) for part, number, unit in LINE.findall(text)}
-
-
-def apple_meters(part: str, run: Run) -> Meters:
-    """The power of a part of the chip."""
-    try:
-        seen = powers_w(run(COMMAND))
-    except (OSError, subprocess.SubprocessError):
-        return Meters(reasons=(NEEDS_ROOT,))
-    if part not in seen:
-        return Meters(reasons=(f"powermetrics tells no {part} power on this Mac",))
-    scope = f"the {part} of the chip as macOS estimates it, without the memory"
-    meter = Meter(name=f"powermetrics {part} power", scope=scope, kind=POWER,
-                  read=lambda: powers_w(run(COMMAND)).get(part))  # fmt: skip
-    return Meters(available=(meter,))
 
 
 # The power rails of Jetson modules: INA3221 sensors on the board; not verified on hardware. Each
@@ -228,11 +179,10 @@ def add_rail(meters: Meters, part: str, powered: dict[str, tuple[Path, Path]]) -
         reason = f"no rail of the {part} among {', '.join(powered)}"
         return replace(meters, reasons=(*meters.reasons, reason))
     scope = "the whole module" if rail == WHOLE_MODULE else f"all that the rail {rail} feeds"
-    read = partial(_power_w, *powered[rail])
-    meter = Meter(name=f"INA3221 rail {rail}", scope=scope, kind=POWER, read=read)
+
+    def power_w() -> float | None:
+        volts, amperes = map(thousandths, powered[rail])
+        return None if volts is None or amperes is None else volts * amperes
+
+    meter = Meter(name=f"INA3221 rail {rail}", scope=scope, kind=POWER, read=power_w)
     return replace(meters, available=(meter,))
-
-
-def _power_w(voltage: Path, current: Path) -> float | None:
-    volts, amperes = thousandths(voltage), thousandths(current)
-    return None if volts is None or amperes is None else volts * amperes

@@ -7,6 +7,7 @@ of one is none of the other.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -249,18 +250,12 @@ def _find_meters(nvml: Any, handle: Any, scope: str) -> tuple[tuple[Meter, ...],
         return 1e-3 * float(nvml.nvmlDeviceGetPowerUsage(handle))
 
     found: dict[str, Meter] = {}
-    reasons: dict[str, str] = {}
     for name, kind, read in (
         ("NVML energy counter", COUNTER, total_j),
         ("NVML instant power", POWER, instant_w),
         ("NVML power, averaged over up to 1 s", POWER, usage_w),
     ):
-        try:
+        with suppress(nvml.NVMLError, AttributeError):  # bindings older than the field
             if read() > 0:  # some drivers answer the instant field with nothing
                 found.setdefault(kind, Meter(name=name, scope=scope, kind=kind, read=read))
-            else:
-                reasons[kind] = "it answers zero"
-        except (nvml.NVMLError, AttributeError) as error:  # bindings older than the field
-            reasons[kind] = str(error)
-    lacking = tuple(f"{LACKING[kind]}: {why}" for kind, why in reasons.items() if kind not in found)
-    return tuple(found.values()), lacking
+    return tuple(found.values()), tuple(LACKING[kind] for kind in LACKING if kind not in found)

@@ -14,9 +14,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.sensors.nvidia import nvml_handle, start_nvml
@@ -27,18 +27,6 @@ BACK_S = 30.0  # nvpmodel may take some seconds
 ANSWER_S = 60.0
 
 
-class PowerMode(Protocol):
-    """Something that limits the power of a device."""
-
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        """Its key, and which device it is of."""
-
-    def read(self) -> float: ...
-
-    def write(self, value: float) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class PowerLimit:
     """In watts, of a GPU, by NVML."""
@@ -47,6 +35,7 @@ class PowerLimit:
 
     @property
     def arguments(self) -> tuple[str, ...]:
+        """Its key, and which device it is of."""
         return (POWER_LIMIT, self.uuid)
 
     def read(self) -> float:
@@ -94,6 +83,9 @@ class JetsonMode:
         _run_nvpmodel("-m", f"{value:.0f}")
 
 
+PowerMode = PowerLimit | JetsonMode
+
+
 def _run_nvpmodel(*arguments: str) -> str:
     try:
         done = subprocess.run(("nvpmodel", *arguments), capture_output=True, text=True,
@@ -126,18 +118,13 @@ def hold_power_mode(mode: PowerMode, value: float) -> Iterator[None]:
     finally:
         assert guard.stdin is not None
         guard.stdin.close()
-        if not _has_succeeded(guard):
+        with suppress(subprocess.TimeoutExpired):
+            guard.wait(BACK_S)
+        if guard.returncode != 0:
             raise RidgelineError(
                 f"{mode.arguments[0]} could not be put back to {before:g}",
                 hint="set it by hand: nvidia-smi -pl WATTS, or nvpmodel -m MODE",
             )
-
-
-def _has_succeeded(process: subprocess.Popen[bytes]) -> bool:
-    try:
-        return process.wait(BACK_S) == 0
-    except subprocess.TimeoutExpired:
-        return False
 
 
 def find_power_mode(key: str, uuid: str = "") -> PowerMode:

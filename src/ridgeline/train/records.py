@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
@@ -100,11 +100,6 @@ class EpochResult:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self) | {"images_per_s": self.images_per_s}
-
-
-def epoch_from(values: dict[str, Any]) -> EpochResult:
-    """What `to_dict` made, back again."""
-    return EpochResult(**{field.name: values[field.name] for field in fields(EpochResult)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

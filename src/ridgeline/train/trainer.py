@@ -27,7 +27,6 @@ from ridgeline.train.records import (
     StepProgress,
     TrainResult,
     TrainSettings,
-    epoch_from,
     steps_per_epoch,
 )
 from ridgeline.workloads.cifar10 import MEAN, STD, Images, build_classifier
@@ -238,7 +237,7 @@ class Trainer:
                 if self.scaler is not None and state["scaler"]:
                     self.scaler.load_state_dict(state["scaler"])
                 self.step = int(state["scheduler"]["step"])
-                self.history = [epoch_from(values) for values in state["history"]]
+                self.history = [EpochResult(**values) for values in state["history"]]
                 restore_random_state(state["random"])
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise RidgelineError(
