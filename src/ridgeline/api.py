@@ -79,6 +79,11 @@ def count(
     return count_workload(workload_spec(str(model), size, input_size, seq_len, config), settings)
 
 
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    """One or several, as people write them."""
+    return (value,) if value is None or isinstance(value, str | int) else tuple(value)
+
+
 @_errors_name_arguments()
 def measure(
     model: Any, inputs: Any = None, *, mode: str = "train", batch_size: int | None = None,
@@ -285,16 +290,12 @@ def conv(
     """
     from ridgeline.pipeline.convolutions import ConvSelection, ConvStudy, make_shape
 
-    sizes = [input_size] if input_size is None or isinstance(input_size, int) else input_size
     study = ConvStudy(results=ResultsFolder(Path(results)), selection=ConvSelection(
-        models=(models,) if isinstance(models, str) else tuple(models),
+        models=_as_tuple(models),
         shapes=tuple(make_shape(numbers) for numbers in shapes),
-        batch_sizes=(batch_size,) if isinstance(batch_size, int) else tuple(batch_size),
-        input_sizes=tuple(
-            (size,) if isinstance(size, int) else None if size is None else tuple(size)
-            for size in sizes
-        ),
-        algorithms=(algorithm,) if isinstance(algorithm, str) else tuple(algorithm),
+        batch_sizes=_as_tuple(batch_size),
+        input_sizes=tuple(size and _as_tuple(size) for size in _as_tuple(input_size)),
+        algorithms=_as_tuple(algorithm),
         mode=mode, settings=_settings("conv", settings), layers=layers, engines=engines,
         in_network=network, again=again,
     ))  # fmt: skip
@@ -310,10 +311,9 @@ def _select(
 ) -> Selection:  # fmt: skip
     from ridgeline.pipeline.cases import Selection
 
-    size = (input_size,) if isinstance(input_size, int) else input_size
     return Selection(
         models=(model,), settings=(settings,), batch_sizes=batch_sizes, mode=mode,
-        input_size=None if size is None else tuple(size), seq_len=seq_len,
+        input_size=None if input_size is None else _as_tuple(input_size), seq_len=seq_len,
         config=dict(config or {}),
     )  # fmt: skip
 
@@ -376,10 +376,10 @@ def predict(
 
     with _errors_name_arguments():
         predictor = open_predictor(
-            Path(results), (on,) if isinstance(on, str) else tuple(on),
+            Path(results), _as_tuple(on),
             compile_mode=compile_mode, refine_s=refine_s, with_layers=layers,
         )  # fmt: skip
-        sizes = (batch_size,) if isinstance(batch_size, int | None) else tuple(batch_size)
+        sizes = _as_tuple(batch_size)
         counts = [count(model, inputs, batch_size=size, **counting) for size in sizes]
         steps = [step for counted in counts for step, _ in predictor.predict(counted)]
         return Predictions(steps=tuple(steps), notes=tuple(predictor.notes))

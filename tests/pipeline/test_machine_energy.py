@@ -69,7 +69,7 @@ def make_loads(device: Device) -> Loads:
 
 def test_coefficients_of_a_processor_by_its_rapl_counter(tmp_path: Path) -> None:
     device = RaplDevice(tmp_path)
-    meters = find_meters("cpu", system="linux", root=tmp_path)
+    meters = find_meters("cpu", root=tmp_path)
     sampler = SteppedSampler(device, meters)
 
     points, missing = measure_loads(

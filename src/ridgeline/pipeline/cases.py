@@ -40,7 +40,6 @@ from ridgeline.signals import interrupts_later
 from ridgeline.store import FailedRun, MeasuredRun, ResultsFolder, Run, run_label
 from ridgeline.workloads.sources import workload_spec
 
-SAFE_SHARE = 0.8  # of a CPU's free memory: torch and its workspaces need some, too
 WITHIN = 0.01  # of the largest batch: a try takes seconds
 
 
@@ -63,17 +62,12 @@ class LargestBatch:
     """The largest batch that fits, and how that was found."""
 
     batch_size: int
-    is_counted: bool  # else it was tried
     fails: int | None = None  # the smallest batch that was tried in vain
     reason: str | None = None  # of its failure
 
     def __str__(self) -> str:
-        if self.is_counted:
-            share = f"{100 * SAFE_SHARE:.0f} %"
-            return f"{self.batch_size} (counted, for {share} of the free memory; not tried)"
-        if self.fails is None:
-            return str(self.batch_size)
-        return f"{self.batch_size} (batch {self.fails} fails: {self.reason})"
+        fails = f" (batch {self.fails} fails: {self.reason})" if self.fails else ""
+        return f"{self.batch_size}{fails}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,7 +299,7 @@ def check_models(
 def find_largest_batch(
     selection: Selection, model: str, settings: Settings, runner: CaseRunner
 ) -> LargestBatch:
-    """Tried out on a device with memory of its own, counted for a CPU.
+    """Try batches on a device with memory of its own.
 
     Whatever makes a batch fail, it does not fit: libraries have limits of their own.
     """
@@ -317,8 +311,12 @@ def find_largest_batch(
         return runner.executor.do(memory_task, task, runner.on_message)
 
     one_bytes, total_bytes = try_batch(1).value()
-    if not total_bytes:
-        return _count_largest_batch(selection.spec(model), settings, runner)
+    if not total_bytes:  # a batch that does not fit would make the system kill a process
+        raise RidgelineError(
+            "batches are tried on a device with memory of its own, and a CPU has none",
+            hint=f"`ridgeline count {model} --mode {selection.mode} --find-max-batch 16GB` counts"
+            " what fits",
+        )
 
     def peak_bytes(batch_size: int) -> float:
         if batch_size == 1:
@@ -334,29 +332,4 @@ def find_largest_batch(
     found = max_batch(peak_bytes, total_bytes, within=WITHIN)
     fails = min(reasons, default=None)
     reason = None if fails is None else reasons[fails]
-    return LargestBatch(batch_size=found, is_counted=False, fails=fails, reason=reason)
-
-
-def _count_largest_batch(
-    spec: WorkloadSpec, settings: Settings, runner: CaseRunner
-) -> LargestBatch:
-    """For a CPU: a batch that does not fit would make the system kill a process."""
-    import psutil
-
-    from ridgeline.count.counting import Settings as CountSettings
-    from ridgeline.count.counting import count_workload
-    from ridgeline.measure.backends import choose_backend, choose_precision
-
-    counting = CountSettings(
-        mode=spec.mode,
-        precision=choose_precision(settings.precision, choose_backend(settings.backend)).used,
-        optimizer=settings.optimizer,
-        optimizer_options=settings.optimizer_options,
-    )
-
-    def peak_bytes(batch_size: int) -> int:
-        runner.progress.start(f"{spec.model}: does batch {batch_size} fit?", advance=False)
-        return count_workload(replace(spec, batch_size=batch_size), counting).memory.peak_bytes
-
-    free_bytes = int(SAFE_SHARE * psutil.virtual_memory().available)
-    return LargestBatch(batch_size=max_batch(peak_bytes, free_bytes), is_counted=True)
+    return LargestBatch(batch_size=found, fails=fails, reason=reason)

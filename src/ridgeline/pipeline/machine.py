@@ -419,7 +419,17 @@ def measure_energy(
             f"there is no energy meter for {device}: {'; '.join(meters.reasons)}",
             hint="figures of another meter can be fitted: --energy --from FILE.csv",
         )
-    passport = _find_energy_passport(Passports(results), device, description, name)
+    passports = Passports(results)
+    if name:
+        passport = _read_own(passports, check_passport_name(name), description)
+    else:
+        passport = find_passport(passports, description, device, is_quick=True)
+    if passport is None or all(c.device != device for c in passport.ceilings):
+        raise RidgelineError(
+            f"{name or machine_name(description)} has no ceilings of {device} yet, which its energy"
+            " is to stand with",
+            hint=f"measure them first: ridgeline machine measure --device {device}",
+        )
     with open_loads(kind, int(number or 0)) as loads:
         points, missing = measure_loads(loads, meters, on_progress=on_progress)
     how = f"{meters.available[0].name}, {meters.available[0].scope}"
@@ -429,24 +439,7 @@ def measure_energy(
     except RidgelineError as error:
         why = "; ".join([error.hint, *(f"{one.what}: {one.reason}" for one in missing)])
         raise RidgelineError(error.problem, hint=why) from None
-    return _store_energy(Passports(results), passport, model)
-
-
-def _find_energy_passport(
-    passports: Passports, device: str, description: Description, name: str | None
-) -> Passport:
-    """The passport of this machine with ceilings of the device."""
-    called = check_passport_name(
-        name or _free_name(passports, machine_name(description), description)
-    )
-    for one in (called, passport_name(description, device, called)):
-        passport = _read_own(passports, one, description)
-        if passport is not None and any(c.device == device for c in passport.ceilings):
-            return passport
-    raise RidgelineError(
-        f"{called} has no ceilings of {device} yet, which its energy is to stand with",
-        hint=f"measure them first: ridgeline machine measure --device {device}",
-    )
+    return _store_energy(passports, passport, model)
 
 
 def measure_loads(
