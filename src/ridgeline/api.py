@@ -313,7 +313,7 @@ def _select(
 
     return Selection(
         models=(model,), settings=(settings,), batch_sizes=batch_sizes, mode=mode,
-        input_size=None if input_size is None else _as_tuple(input_size), seq_len=seq_len,
+        input_sizes=(None if input_size is None else _as_tuple(input_size),), seq_len=seq_len,
         config=dict(config or {}),
     )  # fmt: skip
 

@@ -104,7 +104,7 @@ def test_progress_is_heard(runner: CaseRunner) -> None:
 
 
 def test_each_model_has_the_sizes_that_it_can_have() -> None:
-    sizes = replace(SELECTION, input_size=(64,), more_sizes=((96,),), seq_len=8)
+    sizes = replace(SELECTION, input_sizes=((64,), (96,)), seq_len=8)
     chosen = replace(sizes, without=frozenset({("good", "seq_len"), ("bad", "input_size")}))
     each = [one.spec(model) for model in chosen.models for one in chosen.sizes_of(model)]
     assert [(one.model, one.input_size, one.seq_len) for one in each] == [

@@ -62,7 +62,6 @@ class Work(opt.Group):
         from ridgeline.pipeline.cases import Selection
 
         check_mode(self.mode)
-        sizes = self.input_sizes or (None,)
         if not several_sizes:
             opt.check_one_size(self.input_sizes or ())
         return Selection(
@@ -70,8 +69,7 @@ class Work(opt.Group):
             settings=step.settings(self.precision or "fp32", **fixed),
             batch_sizes=self.batch_sizes or default_batch_sizes,
             mode=self.mode,
-            input_size=sizes[0],
-            more_sizes=sizes[1:],
+            input_sizes=self.input_sizes or (None,),
             seq_len=self.seq_len,
             config=self.config or {},
             repeats=repeats,

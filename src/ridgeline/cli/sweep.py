@@ -9,7 +9,13 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ridgeline.cli.messages import SOME_FAILED, messages_unless, print_json, show_message
+from ridgeline.cli.messages import (
+    SOME_FAILED,
+    end_interrupted,
+    messages_unless,
+    print_json,
+    show_message,
+)
 from ridgeline.cli.options import Output, argument, option, takes_groups
 from ridgeline.cli.tables import NOT_KNOWN, Columns, make_grid, print_grid
 from ridgeline.errors import RidgelineError
@@ -225,59 +231,48 @@ def _describe_plan(status: StageStatus) -> str:
 
 def _run_here(plan: Sweep, stage: str | None, parallel: int, *, as_json: bool, quiet: bool) -> None:
     from ridgeline.cli.progress import progress_bar
+    from ridgeline.signals import interrupts_later, interrupts_noted
     from ridgeline.sweep.run import LocalRun
 
     total = sum(len(plan.open_cases(s.name)) for s in plan.stages_from(stage))
-    interrupted, is_silent = False, quiet or as_json
+    interrupts, is_silent = list[int](), quiet or as_json
     stdout = subprocess.DEVNULL if is_silent else None
     run = LocalRun(sweep=plan, parallel=parallel, stdout=stdout)
-    try:
-        with progress_bar(total, quiet=quiet or parallel > 1) as progress:
-            run.progress = progress
+    with (
+        interrupts_noted(interrupts),
+        progress_bar(total, quiet=quiet or parallel > 1) as progress,
+    ):
+        run.progress = progress
 
-            def show(case: SweepCase, record: CaseRecord) -> None:
-                if not is_silent:
-                    with progress.aside():
-                        _print_record(case, record)
+        def show(case: SweepCase, record: CaseRecord) -> None:
+            if not is_silent:
+                with progress.aside():
+                    _print_record(case, record)
 
-            run.on_record = show
-            run.run(stage)
-    except KeyboardInterrupt:
-        interrupted = True
-    _finish(plan, as_json=as_json, quiet=quiet, interrupted=interrupted)
+        run.on_record = show
+        run.run(stage)
+    with interrupts_later():  # views, tables and the status
+        plan.write_tables()
+        stages = plan.status()
+        print_stages(stages, as_json=as_json)
+        if plan.stopped:
+            show_message(f"note: stopped: {plan.stopped}")
+    if interrupts:
+        end_interrupted("; the same command goes on where this ended")
+    advice = {
+        f"report {plan.matrix.name}": any(status.done for status in stages),
+        f"sweep {plan.matrix.name} --retry-failed": any(status.failed for status in stages),
+    }
+    for words in (words for words, is_useful in advice.items() if is_useful and not is_silent):
+        show_message(f"next: ridgeline {words} --results {plan.results.path}")
+    if any(status.failed for status in stages):
+        sys.exit(SOME_FAILED)
 
 
 def _print_record(case: SweepCase, record: CaseRecord) -> None:
     took = f" ({format_time(record.time_s)})" if record.time_s else ""
     why = f": {record.detail}" if record.detail else ""
     print(f"{record.status}: {case.name}{took}{why}", flush=True)
-
-
-def _finish(plan: Sweep, *, as_json: bool, quiet: bool, interrupted: bool) -> None:
-    """Views, tables and the status; the exit code."""
-    from ridgeline.signals import INTERRUPTED, interrupts_later
-
-    with interrupts_later():
-        plan.write_tables()
-        stages = plan.status()
-        print_stages(stages, as_json=as_json)
-        if plan.stopped:
-            show_message(f"note: stopped: {plan.stopped}")
-    if interrupted:
-        show_message("ridgeline: interrupted; the same command goes on where this ended")
-        sys.exit(INTERRUPTED)
-    if not quiet and not as_json:
-        _advise(plan, stages)
-    if any(status.failed for status in stages):
-        sys.exit(SOME_FAILED)
-
-
-def _advise(plan: Sweep, stages: list[StageStatus]) -> None:
-    folder = plan.results.path
-    if any(status.done for status in stages):
-        show_message(f"next: ridgeline report {plan.matrix.name} --results {folder}")
-    if any(status.failed for status in stages):
-        show_message(f"next: ridgeline sweep {plan.matrix.name} --retry-failed --results {folder}")
 
 
 def _run_on_slurm(

@@ -93,8 +93,7 @@ class Selection:
     settings: tuple[Settings, ...]  # one per precision
     batch_sizes: tuple[int, ...] = (DEFAULT_BATCH,)
     mode: str = "train"
-    input_size: tuple[int, ...] | None = None
-    more_sizes: tuple[tuple[int, ...] | None, ...] = ()  # further input sizes
+    input_sizes: tuple[tuple[int, ...] | None, ...] = (None,)
     seq_len: int | None = None
     config: dict[str, Any] = field(default_factory=dict)
     repeats: int = 1
@@ -102,17 +101,14 @@ class Selection:
     without: frozenset[tuple[str, str]] = frozenset()  # models, and the size that they do not have
 
     def spec(self, model: str, batch_size: int = 1) -> WorkloadSpec:
-        size = None if (model, "input_size") in self.without else self.input_size
+        size = None if (model, "input_size") in self.without else self.input_sizes[0]
         length = None if (model, "seq_len") in self.without else self.seq_len
         return workload_spec(model, batch_size, size, length, self.config, mode=self.mode)
 
     def sizes_of(self, model: str) -> tuple[Selection, ...]:
         """The same of one model and one input size each."""
-        sizes = (self.input_size, *self.more_sizes)
-        sizes = sizes[:1] if (model, "input_size") in self.without else sizes
-        return tuple(
-            replace(self, models=(model,), input_size=size, more_sizes=()) for size in sizes
-        )
+        sizes = self.input_sizes[:1] if (model, "input_size") in self.without else self.input_sizes
+        return tuple(replace(self, models=(model,), input_sizes=(size,)) for size in sizes)
 
     def specs(self) -> tuple[WorkloadSpec, ...]:
         """One per model; the batch size is not used."""
