@@ -1,13 +1,8 @@
 """Cases and their runner: each is measured, in its own process or in this one, and stored at once.
 
-    runner = CaseRunner(results=ResultsFolder(Path("results")))
-    runner.run(Case(spec=spec, settings=settings, label="matrix") for spec, settings in matrix)
-    runner.completed, runner.failed, runner.errors
-
 A case that crashes is a failed run, an input that is wrong is noted, and the next case goes on. An
-interrupt leaves what is stored in the results folder, and in the runner's lists. The settings of a
-case name its device. Cases may come from a generator: the next one is asked for when the one before
-it is stored. `run_selection` runs every combination of a `Selection`.
+interrupt leaves what is stored in the results folder, and in the runner's lists. Cases may come
+from a generator: the next one is asked for when the one before it is stored.
 """
 
 from __future__ import annotations

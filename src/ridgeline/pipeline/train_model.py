@@ -73,7 +73,6 @@ class PreparedTraining:
     precision: Precision
     files: CheckpointFolder
     checkpoint: dict[str, Any] | None  # to go on from
-    warnings: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -176,7 +175,6 @@ def _prepare(options: TrainOptions, on_progress: OnProgress, *, is_saved: bool) 
         precision=precision,
         files=files,
         checkpoint=checkpoint,
-        warnings=tuple(precision.warnings),
     )
 
 
@@ -208,7 +206,7 @@ def _build_trainer(
         f"{settings.train_images} + {settings.test_images} images of {settings.data}, "
         f"{settings.epochs} epochs of {settings.steps} steps"
     )
-    for warning in training.warnings:
+    for warning in training.precision.warnings:
         on_message(f"note: {warning}")
     if training.checkpoint:
         trainer.load_state(training.checkpoint)
@@ -251,7 +249,7 @@ def save_training(options: TrainOptions, training: PreparedTraining, result: Tra
         "epochs_before": result.epochs_before,
         "time_s": result.time_s,
         "history": [epoch.to_dict() for epoch in result.history],
-        "warnings": list(training.warnings),
+        "warnings": list(training.precision.warnings),
     }
     name = f"train-{file_stem(training.settings.model)}"
     return folder.runs_path / folder.save_run(name, request, summary, collect())
