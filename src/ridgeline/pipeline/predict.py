@@ -455,10 +455,13 @@ class Predictions:
     steps: tuple[Prediction, ...]
     notes: tuple[str, ...] = ()  # on the machines
 
+    def __iter__(self) -> Iterator[Prediction]:
+        return iter(self.steps)
+
     def __len__(self) -> int:
         return len(self.steps)
 
-    def __getitem__(self, number: int) -> Prediction:  # this makes it iterable, too
+    def __getitem__(self, number: int) -> Prediction:
         return self.steps[number]
 
     @property
