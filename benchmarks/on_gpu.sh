@@ -46,9 +46,9 @@ case $part in
       ridgeline machine measure --energy --results "$work/results"
       cp "$work"/results/machines/*.json "$work/fit-$time.json"
     done
-    networks="alexnet convnext_tiny densenet121 efficientnet_b0 googlenet mobilenet_v2 regnet_y_400mf resnet18 resnet50 swin_t vgg16 vit_b_16"
-    # shellcheck disable=SC2086
-    ridgeline run $networks --precision fp32,amp -b 32 --energy --energy-time 2 --results "$work/results"
+    export PYTHONPATH="$PWD:$PYTHONPATH"
+    python3 -m benchmarks.energy_gpu run table --out "$work/results"
+    ridgeline run alexnet resnet50 vgg16 mobilenet_v2 --precision fp32,amp -b 32 --energy --energy-time 2 --iters 30 --layers --results "$work/results"
     ridgeline roofline --energy --results "$work/results" ;;
   predict) # eight minutes; then, without a GPU: python -m benchmarks.predict_gpu table --out FOLDER
     export PYTHONPATH="$PWD:$PYTHONPATH"

@@ -13,7 +13,7 @@ from tests.cli.analyzed_here import Printed, command
 
 from ridgeline.conv.measuring import measure_conv
 from ridgeline.conv.network import find_algorithms
-from ridgeline.pipeline.convolutions import FlopCounter
+from ridgeline.profile.count_calls import CallCounter
 from ridgeline.records import AlgorithmResult, ConvRequest, ConvShape
 
 pytestmark = pytest.mark.gpu
@@ -88,7 +88,7 @@ def test_counters_see_the_saving_of_winograd() -> None:
         for name in ("implicit gemm", "winograd nonfused")
     }
 
-    flops = FlopCounter(torch.device("cuda", 0), "fp32").count(calls)
+    flops = CallCounter(0, "fp32").flops(calls)
 
     assert flops["implicit gemm"] == pytest.approx(2 * WIDE.macs, rel=0.2)
     assert flops["winograd nonfused"] < 0.8 * flops["implicit gemm"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,9 @@ from ridgeline.machine.energy_fit import (
     solve_nonnegative,
 )
 from ridgeline.machine.passport import EnergyModel, EnergyPoint, Passport, Passports
+from ridgeline.serialize import from_dict
 
+DATA = Path(__file__).parents[1] / "data"
 PAGODA = Path(__file__).parents[2] / "benchmarks" / "data" / "pagoda-energy.csv"
 
 
@@ -118,6 +121,58 @@ def test_loads_in_the_same_proportions_are_refused(left_out: set[str], missing: 
         fit(often)
 
     assert missing in error.value.problem
+
+
+def test_a_busy_gpu_draws_more_than_its_flops_and_bytes() -> None:
+    # given 30 W while kernels run, and a load that hardly does more
+    points = [replace(p, busy_s=0.0 if p.label == "spinning" else
+                      1.0 if "half" in p.label else 2.0) for p in LOADS]  # fmt: skip
+    points += [replace(load("L1 read"), busy_s=2.0), replace(load("L1 read, half"), busy_s=1.0)]
+    points = [replace(p, energy_j=p.energy_j + 30 * (p.busy_s or 0.0)) for p in points]
+
+    model = fit(points)
+
+    assert model.busy_power_w is not None
+    assert model.busy_power_w.value == pytest.approx(30.0)
+    assert model.constant_power_w.value == pytest.approx(50.0)
+    assert model.working_power_w == pytest.approx(80.0)
+    assert model.j_per_byte["dram"].value == pytest.approx(100e-12)
+
+
+def test_loads_that_the_cap_slowed_down_tell_how_joules_fall_with_the_clock() -> None:
+    # given products at half of the clock that take half of the joules of work: 50 + 315 W
+    full = load("bf16 products", bf16=600.0, dram=0.3)
+    slow = replace(full, label="slow", energy_j=(50 + 315) * 2.0, clock_hz=1e9)
+    points = [replace(p, clock_hz=2e9) for p in LOADS]
+
+    model = fit([*points, slow])
+
+    assert model.clock_exponent is not None
+    assert model.clock_exponent.value == pytest.approx(1.0)
+    assert fit(points).clock_exponent is None
+
+
+def test_loads_measured_on_an_h200_give_its_prices() -> None:
+    # 2026-11-20, NVML's counter, bytes by hardware counters
+    stored = json.loads((DATA / "energy-h200.json").read_text())
+
+    model = fit([from_dict(EnergyPoint, one) for one in stored])
+
+    flops = {name: 1e12 * one.value for name, one in model.j_per_flop.items()}
+    assert flops == pytest.approx(
+        {"fp32": 5.94, "fp32 vector": 2.32, "tf32": 1.10, "bf16": 0.498, "fp16": 0.680}, rel=0.01
+    )
+    assert model.j_per_byte["dram"].value == pytest.approx(68.7e-12, rel=0.01)
+    assert model.j_per_byte["l2"].value == pytest.approx(26.1e-12, rel=0.01)
+    assert model.busy_power_w is not None
+    assert model.clock_exponent is not None
+    powers = model.constant_power_w.value, model.busy_power_w.value
+    assert powers == pytest.approx((127.5, 190.2), rel=0.01)
+    assert model.clock_exponent.value == pytest.approx(1.0, abs=0.01)
+    assert model.r_squared_power > 0.99
+    every = (*model.j_per_flop.values(), *model.j_per_byte.values(), model.constant_power_w,
+             model.busy_power_w)  # fmt: skip
+    assert all(one.interval[1] - one.interval[0] < 0.3 * one.value for one in every)  # ±15 %
 
 
 def test_too_few_points_are_refused() -> None:

@@ -8,6 +8,7 @@ from math import inf, nan
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from ridgeline.machine.passport import Coefficient, EnergyModel
 from ridgeline.roofline.floors import (
     EnergyRoofline,
     add_energies,
+    find_capped_time,
     find_energies,
     find_energy_rooflines,
     price_of_flop,
@@ -138,8 +140,12 @@ def points(*rows: dict[str, Any]) -> pd.DataFrame:
     return table.assign(flops_fp32_matrix=table["flops"], device="cpu")
 
 
-def energies(rows: list[dict[str, Any]], step_j: float = nan, **changes: Any) -> pd.DataFrame:
-    runs = pd.DataFrame([run_row(energy_j_per_step=step_j)])
+def energies(
+    rows: list[dict[str, Any]], step_j: float = nan, *, power_w: float = nan,
+    kernel_s: float = nan, **changes: Any,
+) -> pd.DataFrame:  # fmt: skip
+    run = {"energy_j_per_step": step_j, "mean_power_w": power_w, "kernel_time_s": kernel_s}
+    runs = pd.DataFrame([run_row(**run)])
     return find_energies(points(*rows), runs, {"a": model(**changes)})
 
 
@@ -169,6 +175,29 @@ def test_a_floor_at_the_power_cap_takes_longer() -> None:
     # given 5 W: 150 mJ of work need 50 ms of the 3 W above constant power
     (step,) = energies([step_row()], power_cap_w=5.0).to_dict("records")
     assert (step["cap_s"], step["energy_floor_j"]) == pytest.approx((0.05, 0.25))
+
+
+def test_a_lower_clock_under_the_cap_makes_work_cheaper() -> None:
+    # given 150 mJ of work in 20 ms at full clock, and 3 W: at a clock of s they are s · 150 mJ,
+    # in 20 ms / s, so s² = 3 · 0.02 / 0.15
+    (capped_s,) = find_capped_time(np.array([0.15]), np.array([0.02]), above_w=3.0, busy_w=0.0,
+                                   exponent=1.0)  # fmt: skip
+    assert capped_s == pytest.approx(0.02 / 0.4**0.5)
+
+
+def test_a_waiting_gpu_draws_constant_power_alone() -> None:
+    # given 0.25 J at 10 W: a step of 25 ms while joules were measured, 10 ms of it with kernels
+    (step,) = energies([step_row()], step_j=0.25, kernel_s=0.01, power_w=10.0,
+                       busy_power_w=fixed(3.0)).to_dict("records")  # fmt: skip
+    assert (step["constant_j"], step["busy_j"]) == pytest.approx((2 * 0.025, 3 * 0.01))
+
+
+def test_bytes_of_a_cache_are_those_that_dram_does_not_supply() -> None:
+    row = step_row(dram_bytes=1e8, l2_bytes=3e8)
+    (step,) = energies([row], j_per_byte={"dram": fixed(1e-10), "l2": fixed(2e-11)}).to_dict(
+        "records"
+    )
+    assert step["bytes_j"] == pytest.approx(1e8 * 1e-10 + 2e8 * 2e-11)
 
 
 def test_modelled_joules_of_layers_add_up_to_the_measured_step() -> None:

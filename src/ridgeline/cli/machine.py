@@ -430,6 +430,7 @@ def _print_energy(model: EnergyModel) -> None:
         **{f"FLOP ({name})": (one, "J") for name, one in model.j_per_flop.items()},
         **{f"byte ({name})": (one, "J") for name, one in model.j_per_byte.items()},
         "constant power": (model.constant_power_w, "W"),
+        **({"busy power": (model.busy_power_w, "W")} if model.busy_power_w else {}),
     }
     rows = [
         [what, si(one.value, unit), " to ".join(si(end, unit) for end in one.interval)]
@@ -440,6 +441,12 @@ def _print_energy(model: EnergyModel) -> None:
         f"off by {format_percent(model.mean_residual)} on average; R² {model.r_squared:.3f} of the"
         f" joules, {model.r_squared_power:.3f} of the watts"
     )
+    if model.clock_exponent is not None:
+        least, most = model.clock_exponent.interval
+        print(
+            "under the power cap, joules of work are as the clock to the power of"
+            f" {model.clock_exponent.value:.2f} ({least:.2f} to {most:.2f})"
+        )
     unsure = [what for what, (one, _) in named.items() if one.interval[0] == 0]
     if unsure:
         print(f"may be nothing at all: {', '.join(unsure)}")

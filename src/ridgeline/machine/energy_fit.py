@@ -2,13 +2,14 @@
 
     joules = Σ over precisions  j_per_flop · FLOPs
            + Σ over levels      j_per_byte · bytes
-           + constant power · time
+           + constant power · time  +  busy power · time with kernels
 
 (Choi, Bedard, Fowler, Vuduc, IPDPS 2013). No coefficient is below zero, and every point counts by
 its relative residual, so that a load of a millisecond weighs as much as one of a minute. Constant
 power is what a device draws at working clocks without work: it is fitted, since an idle device
-lowers its clock and draws less. Points that cannot give the coefficients are refused with the
-point that is missing.
+lowers its clock and draws less. Busy power is what a GPU draws beside it while kernels run on all
+of it, for instructions that are no FLOPs: where points tell it. Points that cannot give the
+coefficients are refused with the point that is missing.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ DRAWS = 1000
 SMALLEST = 1e-200
 PURE = 0.1  # of what a point mainly does: less of anything else does not matter
 
-Column = tuple[str, str]  # "flops" and a precision, "bytes" and a level, or "time" and nothing
+Column = tuple[str, str]  # "flops" and a precision, "bytes" and a level, or "busy" or "time"
+BUSY: Column = ("busy", "")
 TIME: Column = ("time", "")
 
 
@@ -69,6 +71,8 @@ def fit_energy(
         j_per_flop=_pick(coefficients, "flops"),
         j_per_byte=_pick(coefficients, "bytes"),
         constant_power_w=coefficients[TIME],
+        busy_power_w=coefficients.get(BUSY),
+        clock_exponent=_find_clock_exponent(known, coefficients[TIME].value),
         power_cap_w=power_cap_w,
         r_squared=_r_squared(known, [p.energy_j for p in known]),
         r_squared_power=_r_squared(known, [p.power_w for p in known]),
@@ -134,6 +138,7 @@ def _work(point: EnergyPoint) -> dict[Column, float]:
     """What a point does: bytes, FLOPs, and the time that it takes."""
     work = {("bytes", level): amount for level, amount in point.moved_bytes.items()}
     work |= {("flops", precision): amount for precision, amount in point.flops.items()}
+    work[BUSY] = point.busy_s or 0.0
     return {**{column: amount for column, amount in work.items() if amount}, TIME: point.time_s}
 
 
@@ -175,6 +180,24 @@ def _find_coefficients(system: System) -> dict[Column, Coefficient]:
         column: Coefficient(value=float(value), interval=(float(least), float(most)))
         for column, value, least, most in rows
     }
+
+
+def _find_clock_exponent(points: Sequence[EnergyPoint], constant_w: float) -> Coefficient | None:
+    """How the joules of work fall with the clock, from loads that the power cap slowed down.
+
+    A lower clock goes with a lower voltage. The interval is from the least to the most of them.
+    """
+    highest_hz = max((p.clock_hz for p in points if p.clock_hz), default=0.0)
+    found = []
+    for point in points:
+        clock_hz, constant_j = point.clock_hz or highest_hz, constant_w * point.time_s
+        full_j = point.energy_j * (1 + (point.residual or 0.0)) - constant_j
+        is_slow = point.flops and point.residual is not None and clock_hz < FULL_CLOCK * highest_hz
+        if is_slow and point.energy_j > constant_j:
+            found.append(log((point.energy_j - constant_j) / full_j) / log(clock_hz / highest_hz))
+    if not found or min(found) < 0:
+        return None
+    return Coefficient(value=median(found), interval=(min(found), max(found)))
 
 
 def _pick(coefficients: Mapping[Column, Coefficient], kind: str) -> dict[str, Coefficient]:
@@ -262,6 +285,7 @@ def _bootstrap(system: System, solution: Numbers) -> tuple[Numbers, Numbers]:
 NAMES = {  # of a column, and of the point that it takes; bytes are the easiest to measure alone
     "bytes": ("joules per byte ({})", "no point that only moves bytes ({})"),
     "flops": ("joules per FLOP ({})", "no point that only computes (precision {})"),
+    "busy": ("busy power", "no point that keeps a GPU busy with little work"),
     "time": ("constant power", "no point that only takes time, such as spinning without work"),
 }
 

@@ -141,6 +141,7 @@ class EnergyPoint:
     energy_j: Positive
     flops: Mapping[str, NotNegative] = field(default_factory=dict)  # by precision
     moved_bytes: Mapping[str, NotNegative] = field(default_factory=dict)  # by memory level
+    busy_s: NotNegative | None = None  # of the time, with kernels on all of a GPU
     clock_hz: float | None = None
     temperature_c: float | None = None
     residual: float | None = None  # modelled over measured joules, less 1; None: not modelled
@@ -153,12 +154,17 @@ class EnergyPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnergyModel:
-    """Joules of work on a device: Σ j_per_flop · FLOPs + Σ j_per_byte · bytes + power · time."""
+    """Joules of work on a device: Σ j_per_flop · FLOPs + Σ j_per_byte · bytes + power · time.
+
+    The bytes of a cache are those that do not come from the memory behind it.
+    """
 
     device: str
     j_per_flop: Mapping[str, Coefficient] = field(default_factory=dict)  # by precision
     j_per_byte: Mapping[str, Coefficient] = field(default_factory=dict)  # by memory level
     constant_power_w: Coefficient
+    busy_power_w: Coefficient | None = None  # beside it, while kernels run on all of a GPU
+    clock_exponent: Coefficient | None = None  # joules of work are as clock ** exponent
     power_cap_w: Positive | None = None
     r_squared: float  # of joules, which grow with time whatever the model says
     r_squared_power: float  # of watts: the stricter of the two
@@ -167,6 +173,12 @@ class EnergyModel:
     provenance: str = "measured"  # or "imported"
     how: str  # the meter and what it counts, or the file
     measured_at: str
+
+    @property
+    def working_power_w(self) -> float:
+        """What a device draws while it works, beside its FLOPs and bytes."""
+        busy_w = self.busy_power_w.value if self.busy_power_w else 0.0
+        return self.constant_power_w.value + busy_w
 
 
 def _is_time(text: str) -> bool:

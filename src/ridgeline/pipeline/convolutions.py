@@ -9,7 +9,7 @@ shape, whichever mode chose. So do counters, which slow down what they watch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -40,8 +40,6 @@ from ridgeline.store import ResultsFolder, ResultsIndex, StoredConv, StoredConvN
 from ridgeline.workloads.sources import workload_spec
 
 if TYPE_CHECKING:
-    import torch
-
     from ridgeline.measure.backends import Backend
 
 BENCHMARK = "benchmark"
@@ -49,7 +47,6 @@ ALL = "all"
 ENGINE = "engine "  # plans of cuDNN's graph interface are named so
 CONV_PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 SHAPE_FORM = "n,c,h,w,k,r,s[,stride,pad,dilation,groups]"
-SPARE_KERNELS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,86 +205,18 @@ def _tidy(request: ConvRequest) -> None:
 def count_tasks(requests: Sequence[ConvRequest], send: Send = ignore_message) -> bool:
     """The FLOPs that a GPU executes under each algorithm of each request, by its counters."""
     from ridgeline.conv.measuring import make_calls
+    from ridgeline.profile.count_calls import CallCounter
 
     counter = None
     for number, request in enumerate(requests):
         send(Progress(what="counting FLOPs", done=number, total=len(requests)))
         device = _choose(request.backend, request.device, request.precision).device
         calls = make_calls(request, device)
-        counter = counter or FlopCounter(device, request.precision)
-        send(Finished(request=request, result=counter.count(calls)))
+        counter = counter or CallCounter(device.index or 0, request.precision)
+        send(Finished(request=request, result=counter.flops(calls)))
         del calls
         _tidy(request)
     return True
-
-
-class FlopCounter:
-    """Runs calls under the counters of CUPTI; a call is known by its range."""
-
-    def __init__(self, device: torch.device, precision: str) -> None:
-        import torch
-
-        from ridgeline.profile.cupti import (
-            Chip,
-            LaunchLog,
-            RangeCounters,
-            current_context,
-            loaded_cupti,
-        )
-        from ridgeline.profile.request import choose_metrics
-
-        self._cupti, self._log = loaded_cupti(), LaunchLog()
-        chip = Chip.of(self._cupti, current_context(), device.index or 0)
-        self._counters = RangeCounters(chip, choose_metrics(chip.metrics(), precision).metrics)
-        self._capability = "{}.{}".format(*torch.cuda.get_device_capability(device))
-
-    def count(self, calls: Mapping[str, Callable[[], object]]) -> dict[str, int]:
-        """FLOPs of each call; a call that fails has none."""
-        import pandas as pd
-        import psutil
-
-        from ridgeline.captures.quantities import derive_quantities
-
-        calls, log, counters = _keep_working(calls), self._log, self._counters
-        with log.listening(self._cupti):
-            log.take()
-            self._run(calls)
-            most = len(log.take()) + SPARE_KERNELS
-            with counters.enabled(most, psutil.virtual_memory().available // 4):
-                for _ in range(counters.passes):
-                    counters.start()
-                    self._run(calls)
-                    counters.stop()
-                    launches = log.take()
-                values = counters.values()
-        table = pd.DataFrame(values, columns=list(counters.metrics), dtype=float)
-        derived = derive_quantities(table, compute_capability=self._capability).table
-        flops = derived.filter(regex="^flops_.*_(matrix|vector)$").sum(axis=1)
-        by_call = flops.groupby([launch.range for launch in launches]).sum()
-        return {name: int(by_call[name]) for name in calls if name in by_call}
-
-    def _run(self, calls: Mapping[str, Callable[[], object]]) -> None:
-        import torch
-
-        for name, call in calls.items():
-            with self._log.range(name):
-                call()
-        torch.cuda.synchronize()
-
-
-def _keep_working(calls: Mapping[str, Callable[[], object]]) -> dict[str, Callable[[], object]]:
-    """Those that do not fail; the first call of a library also sets it up."""
-    import torch
-
-    working = {}
-    for name, call in calls.items():
-        try:
-            call()
-            torch.cuda.synchronize()
-        except Exception:  # of any library; what measures it says why
-            continue
-        working[name] = call
-    return working
 
 
 # ---------------------------------------------------------------- the study

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from random import Random
+from statistics import fmean
 from time import perf_counter, sleep
 from typing import Any
 
@@ -199,14 +200,16 @@ def measure_passport(
 
 # ---------------------------------------------------------------- loads of known work
 # They span what the energy model tells apart: time alone (a device at working clocks without work),
-# bytes of each level, FLOPs of each precision, and mixtures. Products also run half of the time,
-# between spins, where the power cap does not reach them. Data are random: products of zeros draw
-# far less.
+# a busy GPU (reading L1), bytes of each level, FLOPs of each precision, and mixtures. On a GPU most
+# also run for a part of the time, between spins, where the power cap does not reach them. Data are
+# random: products of zeros draw far less.
 
 CPU, CUDA = "cpu", "cuda"
 SPIN_CYCLES = 2_000_000  # about a millisecond
 PRECISIONS = ("bf16", "fp16", "tf32", "fp32")
 SIDE, SLOW_SIDE = 8192, 4096  # of matrices; fp32 takes longer
+SMALL_SIDE = 2048
+L1_BYTES = 32 << 10  # of an SM
 CPU_SIDE = 2048
 CHAINS = ("fp32", "fp64")
 OPERAND_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
@@ -222,6 +225,7 @@ class Load:
     call: Callable[[], object] | None = field(default=None, repr=False)
     flops: Mapping[str, float] = field(default_factory=dict)  # by precision
     moved_bytes: Mapping[str, float] = field(default_factory=dict)  # by memory level
+    busy: float | None = None  # the share of the time that kernels run on all of a GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +244,8 @@ def run_by_turns(label: str, first: Load, second: Load, clock: Clock) -> Load:
                if one.call is not None]  # fmt: skip
     longest_s = max(times_s)
     turns = [max(1, round(longest_s / time_s)) for time_s in times_s]
+    spent_s = [turn * time_s for turn, time_s in zip(turns, times_s, strict=True)]
+    shares = [one.busy for one in (first, second) if one.busy is not None]
     calls = [first.call] * turns[0] + [second.call] * turns[1]
 
     def call() -> None:
@@ -251,6 +257,7 @@ def run_by_turns(label: str, first: Load, second: Load, clock: Clock) -> Load:
         call=call,
         flops=_add_work((first.flops, turns[0]), (second.flops, turns[1])),
         moved_bytes=_add_work((first.moved_bytes, turns[0]), (second.moved_bytes, turns[1])),
+        busy=fmean(shares, spent_s) if len(shares) == 2 else None,
     )
 
 
@@ -267,6 +274,7 @@ def make_product(torch: Any, device: str, precision: str, side: int) -> Load:
     product = next(one for one in PRODUCTS if one.precision == precision)
     return Load(
         label=f"{precision} products",
+        busy=None if device == CPU else 1.0,
         call=product.make(torch, side, side, side, device),
         flops={precision: 2.0 * side**3},
         moved_bytes={"dram": 3.0 * OPERAND_BYTES[precision] * side**2},
@@ -275,53 +283,89 @@ def make_product(torch: Any, device: str, precision: str, side: int) -> Load:
 
 @contextmanager
 def open_cuda_loads(number: int) -> Iterator[Loads]:
-    """The loads of a CUDA device; streams and chains need Triton. Not verified on hardware."""
+    """The loads of a CUDA device; streams and chains need Triton."""
     import torch
 
     device = f"cuda:{number}"
     with torch.cuda.device(number):
         synchronize = partial(torch.cuda.synchronize, number)
         clock = host_clock(synchronize)
-        spin = Load(label="spinning", call=lambda: torch.cuda._sleep(SPIN_CYCLES))
-        loads, missing = [Load(label="idle"), spin], []
+        spin = Load(label="spinning", call=lambda: torch.cuda._sleep(SPIN_CYCLES), busy=0.0)
+        loads, missing = [Load(label="idle", busy=0.0), spin], []
+
+        def run_half(load: Load) -> Load:
+            return run_by_turns(f"{load.label}, half of the time", load, spin, clock)
+
         try:
-            loads += _make_kernel_loads(torch, number, clock)
+            kernels = _make_kernel_loads(torch, number)
+            chains, dram = kernels["fp32 chains"], kernels["DRAM read"]
+            mixed = run_by_turns("fp32 chains and DRAM read by turns", chains, dram, clock)
+            halves = ("fp32 chains", "DRAM read", "L2 read", "L1 read")
+            loads += [*kernels.values(), mixed, *(run_half(kernels[name]) for name in halves)]
         except ImportError as error:
             missing.append(Missing(what="loads of DRAM, L2 and vector units", reason=str(error)))
         for precision in PRECISIONS:
             side = SLOW_SIDE if precision == "fp32" else SIDE
             try:
                 product = make_product(torch, device, precision, side)
-                half = run_by_turns(f"{product.label}, half of the time", product, spin, clock)
+                small = make_product(torch, device, precision, SMALL_SIDE)
+                small = replace(small, label=f"{small.label} of {SMALL_SIDE}")
+                loads += [product, run_half(product), run_half(small)]
             except RuntimeError as error:  # a precision that the device lacks, too little memory
                 reason = " ".join(str(error).split())[:200]
                 missing.append(Missing(what=f"{precision} products", reason=reason))
-                continue
-            loads += [product, half]
         yield Loads(loads=tuple(loads), synchronize=synchronize, missing=tuple(missing))
         torch.cuda.empty_cache()
 
 
-def _make_kernel_loads(torch: Any, number: int, clock: Clock) -> list[Load]:
-    """DRAM and L2 streams, fp32 chains, and chains and streams by turns."""
+def _make_kernel_loads(torch: Any, number: int) -> dict[str, Load]:
+    """Streams of DRAM and L2, reads of L1, which keep a GPU busy with little else, and chains.
+
+    FLOPs of chains have a price of their own: products also feed the units from shared memory.
+    """
     from ridgeline.machine import cuda_kernels
 
     properties = torch.cuda.get_device_properties(number)
     l2_bytes = int(getattr(properties, "L2_cache_size", 0)) or (40 << 20)
     stream = partial(cuda_kernels.stream, device=number, fill=torch.randn)
     large = partial(stream, size_bytes=DRAM_SHARE_OF_L2 * l2_bytes, rounds=1)
-    read, copy = large("read"), large("copy")
-    cached = stream("read", size_bytes=l2_bytes // L2_SHARE, rounds=L2_PASSES)
+    cached = partial(stream, size_bytes=l2_bytes // L2_SHARE, rounds=L2_PASSES)
+    loads = []
+    for level, make in (("dram", large), ("l2", cached)):
+        for pattern in ("read", "copy"):
+            launch = make(pattern)
+            loads.append(Load(label=f"{level.upper()} {pattern}", call=launch.call,
+                              moved_bytes={level: launch.work}, busy=1.0))  # fmt: skip
+    nearest = cuda_kernels.read_l1(number, L1_BYTES)
     chain = cuda_kernels.fma_chain(torch.float32, number, is_alternating=True)
-    dram = Load(label="DRAM read", call=read.call, moved_bytes={"dram": read.work})
-    chains = Load(label="fp32 chains", call=chain.call, flops={"fp32": chain.work})
-    return [
-        dram,
-        Load(label="DRAM copy", call=copy.call, moved_bytes={"dram": copy.work}),
-        Load(label="L2 read", call=cached.call, moved_bytes={"l2": cached.work}),
-        chains,
-        run_by_turns("fp32 chains and DRAM read by turns", chains, dram, clock),
+    flops = {"fp32 vector": chain.work}
+    loads += [
+        Load(label="L1 read", call=nearest.call, busy=1.0),
+        Load(label="fp32 chains", call=chain.call, flops=flops, busy=1.0),
     ]
+    return {load.label: load for load in loads}
+
+
+def count_bytes(points: Sequence[EnergyPoint], loads: Loads, number: int) -> list[EnergyPoint]:
+    """The points with bytes of hardware counters, where loads have any: of L2 those that DRAM does
+    not supply, too."""
+    from ridgeline.profile.count_calls import CallCounter
+
+    declared = {load.label: load for load in loads.loads if load.call and load.moved_bytes}
+    calls = {label: load.call for label, load in declared.items() if load.call}
+    counted = CallCounter(number).count(calls)
+    found = []
+    for point in points:
+        if point.label in counted.index:
+            one, load = counted.loc[point.label].to_dict(), declared[point.label]
+            level = next(iter(load.moved_bytes))
+            calls_made = point.moved_bytes[level] / load.moved_bytes[level]
+            l2_bytes = max(0.0, one["l2_bytes"] - one["dram_bytes"])
+            moved = {"dram": one["dram_bytes"], "l2": l2_bytes}
+            known = {name: calls_made * float(amount) for name, amount in moved.items()}
+            point = replace(point, moved_bytes=known)
+        found.append(point)
+    return found
 
 
 @contextmanager
@@ -397,7 +441,7 @@ def open_loads(kind: str, number: int) -> AbstractContextManager[Loads]:
 
 # ---------------------------------------------------------------- energy coefficients
 
-LEAD_S = 1.0  # of a load before its window: sensors average over up to a second
+LEAD_S = 0.5  # of a load before its window: it heats the device and sets its clock
 LOAD_S = 2.5  # a counter refreshes about every tenth of a second
 BATCH_S = 0.05
 
@@ -432,7 +476,14 @@ def measure_energy(
         )
     with open_loads(kind, int(number or 0)) as loads:
         points, missing = measure_loads(loads, meters, on_progress=on_progress)
-    how = f"{meters.available[0].name}, {meters.available[0].scope}"
+        how = f"{meters.available[0].name}, {meters.available[0].scope}"
+        if kind == CUDA:
+            on_progress("bytes by counters")
+            try:
+                points = count_bytes(points, loads, int(number or 0))
+                how += "; bytes by hardware counters"
+            except RidgelineError as error:
+                missing.append(Missing(what="bytes by hardware counters", reason=error.problem))
     try:
         model = fit_energy(points, device=device, how=how, measured_at=collect().time,
                            power_cap_w=gpu.power_limit_w if gpu else None)  # fmt: skip
@@ -470,6 +521,7 @@ def measure_loads(
             energy_j=found.energy_total_j,
             flops=_add_work((load.flops, window.steps)),
             moved_bytes=_add_work((load.moved_bytes, window.steps)),
+            busy_s=None if load.busy is None else load.busy * window.duration_s,
             clock_hz=found.conditions.clock_hz,
             temperature_c=found.conditions.temperature_c,
         )

@@ -270,7 +270,7 @@ def predict_step(
         error = max(error, BORROWED_SPREAD)
     seen = [one.seen for one in (*calibration.steps, *calibration.past)]
     memory_bytes = count.memory.peak_bytes
-    power_w, energy_j = find_energy(uses, energy, schedule.time_s)
+    power_w, energy_j = find_energy(uses, energy, schedule.time_s, schedule.kernel_s)
     limit_bytes = calibration.memory_bytes
     return Prediction(
         model=count.model,
@@ -426,13 +426,14 @@ def _list_layers(count: CountResult, operators: Sequence[OperatorTime]) -> Itera
 
 
 def find_energy(
-    uses: Iterable[Use], model: EnergyModel | None, time_s: float
+    uses: Iterable[Use], model: EnergyModel | None, time_s: float, kernel_s: float = 0.0
 ) -> tuple[float | None, float | None]:
     """Watts and joules of a step; None where the machine has no prices of its work."""
     if model is None:
         return None, None
     byte = model.j_per_byte.get("dram")
-    energy_j = model.constant_power_w.value * time_s
+    busy_w = model.working_power_w - model.constant_power_w.value
+    energy_j = model.constant_power_w.value * time_s + busy_w * min(time_s, kernel_s)
     for use in uses:
         price = price_of_flop(model, use.point.precision) if use.point.flops else 0.0
         if price is None and use.point.is_product:

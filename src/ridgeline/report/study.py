@@ -282,8 +282,9 @@ def _add_run_flags(points: pd.DataFrame, runs: pd.DataFrame) -> pd.Series:
 def _describe_energy(step: Mapping[str, Any]) -> str:
     """A measured step: its joules, their floor, and what they are for."""
     name = f"{step['model']}, batch {step['batch_size']}, {step['precision']} on {step['env']}"
-    parts = {"FLOPs": "flops_share", "bytes": "bytes_share", "constant power": "constant_share"}
-    shares = {what: float(step[column]) for what, column in parts.items()}
+    parts = {"FLOPs": "flops_share", "bytes": "bytes_share", "busy power": "busy_share",
+             "constant power": "constant_share"}  # fmt: skip
+    shares = {what: float(step[column]) for what, column in parts.items() if step[column]}
     left = 1 - sum(shares.values())
     texts = [f"{format_percent(share)} {what}" for what, share in shares.items()]
     texts += [f"{format_percent(left)} not explained"] if left > 0 else []

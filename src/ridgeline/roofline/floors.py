@@ -17,10 +17,10 @@ always modelled, and scaled so that they add up to those of a measured step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from math import inf, nan
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ridgeline.machine.energy_fit import ANY
 from ridgeline.machine.passport import EnergyModel, Passport
@@ -37,6 +37,8 @@ FLOPS_PREFIX = "flops_"
 BOUNDS = ("compute", *LEVELS, "launch")
 UNROOFED = 0.01  # of the FLOPs that have a roof: what others may come to beside them
 SAME_UNITS = {"fp16": "bf16", "bf16": "fp16"}  # the price of one stands in for the other's
+CAP_ROUNDS = 30
+OTHER_STEP = 2.0  # times the step that was timed: joules of such a step are not its own
 UNPRICED = 0.01  # of the FLOPs of a point: more without a price, and its joules are not known
 SCOPES = ("step", "phase", "layer")
 MODELLED = ("modelled_j", "energy_floor_j", "cap_s")
@@ -44,9 +46,9 @@ ENERGY_COLUMNS = (
     "run_id", "env", "device", "model", "label", "mode", "precision", "batch_size", "input_size",
     "seq_len", "grain", "name", "layer", "phase", "provenance", "flops", "dram_bytes", "ai",
     "time_s", "floor_s", "cap_s", "energy_j", "energy_provenance", "modelled_j", "energy_floor_j",
-    "energy_efficiency", "flops_j", "bytes_j", "constant_j", "flops_share", "bytes_share",
-    "constant_share", "power_w", "flops_per_j", "energy_j_per_sample", "time_s_per_sample",
-    "is_on_front", "finding",
+    "energy_efficiency", "flops_j", "bytes_j", "busy_j", "constant_j", "flops_share", "bytes_share",
+    "busy_share", "constant_share", "power_w", "flops_per_j", "energy_j_per_sample",
+    "time_s_per_sample", "is_on_front", "finding",
 )  # fmt: skip
 """Of a table of energies. Shares are of `energy_j`: what is left to 1 is not explained."""
 SAMPLE = ("input_size", "seq_len")
@@ -163,6 +165,8 @@ class EnergyRoofline:
     flops_per_s: float
     bytes_per_s: float
     power_cap_w: float | None = None
+    busy_power_w: float = 0.0  # a part of constant power: that of kernels
+    clock_exponent: float = 0.0  # joules of work are as clock ** exponent
 
     @property
     def time_balance(self) -> float:
@@ -196,9 +200,16 @@ class EnergyRoofline:
 
     def cap_flops_per_s(self, intensity: float) -> float:
         """The rate at which the power cap is reached: the ceiling that it sets."""
-        above_w = (self.power_cap_w or inf) - self.constant_power_w
-        each_j = self.j_of_flop(intensity)
-        return above_w / each_j if above_w > 0 and each_j else inf  # else the fit denies the cap
+        import numpy as np
+
+        (time_s,) = find_capped_time(
+            np.array([self.j_of_flop(intensity)]),
+            np.array([1 / min(self.flops_per_s, self.bytes_per_s * intensity)]),
+            above_w=(self.power_cap_w or inf) - self.constant_power_w + self.busy_power_w,
+            busy_w=self.busy_power_w,
+            exponent=self.clock_exponent,
+        )
+        return float(1 / time_s) if time_s > 0 else inf  # else the fit denies the cap
 
     def attainable_flops_per_s(self, intensity: float) -> float:
         """The time roofline, with the ceiling of the power cap."""
@@ -207,13 +218,13 @@ class EnergyRoofline:
 
     def attainable_flops_per_j(self, intensity: float) -> float:
         """The arch: work per joule of work that runs at the time roofline."""
-        constant_j = self.constant_power_w / self.attainable_flops_per_s(intensity)
-        return 1 / (self.j_of_flop(intensity) + constant_j)
+        return self.attainable_flops_per_s(intensity) / self.power_w(intensity)
 
     def power_w(self, intensity: float) -> float:
         """What work at the time roofline draws; never more than the cap."""
         rate = self.attainable_flops_per_s(intensity)
-        return self.constant_power_w + self.j_of_flop(intensity) * rate
+        power_w = self.constant_power_w + self.j_of_flop(intensity) * rate
+        return min(power_w, max(self.power_cap_w or inf, self.constant_power_w))
 
 
 def find_energy_rooflines(model: EnergyModel, roofs: Roofs) -> list[EnergyRoofline]:
@@ -231,10 +242,12 @@ def find_energy_rooflines(model: EnergyModel, roofs: Roofs) -> list[EnergyRoofli
                     precision=precision,
                     j_per_flop=price.value,
                     j_per_byte=byte.value,
-                    constant_power_w=model.constant_power_w.value,
+                    constant_power_w=model.working_power_w,
                     flops_per_s=max(known),
                     bytes_per_s=bandwidth,
                     power_cap_w=model.power_cap_w,
+                    busy_power_w=model.working_power_w - model.constant_power_w.value,
+                    clock_exponent=model.clock_exponent.value if model.clock_exponent else 0.0,
                 )
             )
     return sorted(found, key=lambda one: -one.flops_per_s)
@@ -260,32 +273,74 @@ def describe_balances(passport: Passport | None, roofs: Roofs) -> list[str]:
 # ---------------------------------------------------------------- joules: the points of runs
 
 
-def add_energies(work: pd.DataFrame, model: EnergyModel) -> pd.DataFrame:
-    """Points of one run with the joules of their work and their energy floors."""
+def add_energies(
+    work: pd.DataFrame,
+    model: EnergyModel,
+    step_s: float | None = None,
+    kernel_s: float | None = None,
+) -> pd.DataFrame:
+    """Points of one run with the joules of their work and their energy floors.
+
+    `step_s` is the time of a step whose joules were measured; `kernel_s` is what its kernels take.
+    """
     import numpy as np
 
+    is_step = work["grain"].eq("step")
+    time_s = work["time_s"].mask(is_step, step_s) if step_s else work["time_s"]
+    busy_s = time_s.mask(is_step, np.minimum(time_s, kernel_s)) if kernel_s else time_s
     flops_j = _price_flops(work, model)
     least = work["least_bytes"].fillna(work["dram_bytes"])
     dram_j = least * _price_of_byte(model, "dram")
     cached_j = sum(
-        work[f"{level}_bytes"].fillna(0.0) * model.j_per_byte[level].value
+        (work[f"{level}_bytes"] - work["dram_bytes"]).clip(lower=0.0).fillna(0.0)
+        * model.j_per_byte[level].value
         for level in LEVELS
         if level != "dram" and level in model.j_per_byte
     )
-    power_w, cap_w = model.constant_power_w.value, model.power_cap_w
-    above_w = (cap_w or 0.0) - power_w
-    cap_s = (flops_j + dram_j) / above_w if above_w > 0 else np.nan * flops_j
-    least_s = np.fmax(work["floor_s"], cap_s)
+    floor_s = work["floor_s"].to_numpy(float)
+    constant_w = model.constant_power_w.value
+    busy_w = model.working_power_w - constant_w
+    cap_s = find_capped_time(
+        (flops_j + dram_j).to_numpy(float),
+        floor_s,
+        above_w=(model.power_cap_w or inf) - constant_w,
+        busy_w=busy_w,
+        exponent=model.clock_exponent.value if model.clock_exponent else 0.0,
+    )
+    is_capped = cap_s > floor_s
+    uncapped_j = flops_j + dram_j + model.working_power_w * floor_s
     bytes_j = dram_j + cached_j
-    constant_j = power_w * work["time_s"]
+    constant_j, busy_j = constant_w * time_s, busy_w * busy_s
     return work.assign(
         flops_j=flops_j,
         bytes_j=bytes_j,
+        busy_j=busy_j,
         constant_j=constant_j,
         cap_s=cap_s,
-        modelled_j=flops_j + bytes_j + constant_j,
-        energy_floor_j=flops_j + dram_j + power_w * least_s,
+        modelled_j=flops_j + bytes_j + busy_j + constant_j,
+        energy_floor_j=uncapped_j.mask(is_capped, (model.power_cap_w or 0.0) * cap_s),
     )
+
+
+def find_capped_time(
+    work_j: Numbers, floor_s: Numbers, *, above_w: float, busy_w: float, exponent: float
+) -> Numbers:
+    """The time in which work reaches the power cap; less than its floor where the cap is far.
+
+    Joules are those at the highest clock. A cap lowers the clock, and with it the joules of work.
+    `above_w` is the cap without constant power.
+    """
+    import numpy as np
+
+    if above_w == inf or above_w <= busy_w:
+        return np.full_like(work_j, np.nan)  # there is no cap, or the fit denies it
+    plain_s = work_j / (above_w - busy_w)
+    time_s = np.fmax(plain_s, floor_s)
+    with np.errstate(divide="ignore", invalid="ignore"):  # of work that takes no time
+        for _ in range(CAP_ROUNDS):  # half of each correction, or it would swing
+            cheaper = np.minimum(1.0, floor_s / time_s) ** exponent
+            time_s = np.sqrt(time_s * (work_j + busy_w * time_s) * cheaper / above_w)
+    return np.where(plain_s > floor_s, time_s, plain_s)
 
 
 def _price_flops(work: pd.DataFrame, model: EnergyModel) -> pd.Series:
@@ -324,10 +379,14 @@ def find_energies(
         if mine is None or (model is None and not (step_j and step_j == step_j)):
             continue
         is_step = mine["grain"].eq("step")
-        mine = mine[is_step] if model is None else add_energies(mine, model)
         samples = run["images_processed"] / run["measured_iters"]
+        step_s = _energy_step_s(run)
+        if model is None:
+            mine = mine[is_step]
+        else:
+            mine = add_energies(mine, model, step_s, _known(run, "kernel_time_s"))
         sizes = {name: str(run.get(name) or "") for name in SAMPLE}
-        tables.append(_add_joules(mine, step_j, samples).assign(**sizes))
+        tables.append(_add_joules(mine, step_j, samples, step_s).assign(**sizes))
     known = [table for table in tables if len(table)]
     if not known:
         return pd.DataFrame(columns=list(ENERGY_COLUMNS))
@@ -335,9 +394,25 @@ def find_energies(
     return joined.assign(is_on_front=find_front(joined)).reindex(columns=list(ENERGY_COLUMNS))
 
 
-def _add_joules(work: pd.DataFrame, step_j: float | None, samples: float) -> pd.DataFrame:
+def _known(run: Mapping[Hashable, Any], name: str) -> float | None:
+    """A number of a run, if it has one."""
+    value = run.get(name)
+    return float(value) if value and value == value else None
+
+
+def _energy_step_s(run: Mapping[Hashable, Any]) -> float | None:
+    """The time of a step while its joules were measured; none if it is that of another step."""
+    step_j, power_w = _known(run, "energy_j_per_step"), _known(run, "mean_power_w")
+    usual_s = run["images_processed"] / run["measured_iters"] / run["images_per_sec"]
+    step_s = step_j / power_w if step_j and power_w else None
+    return step_s if step_s and usual_s / OTHER_STEP < step_s < OTHER_STEP * usual_s else None
+
+
+def _add_joules(
+    work: pd.DataFrame, step_j: float | None, samples: float, step_s: float | None
+) -> pd.DataFrame:
     """Joules of each point, where they come from, and what of them is explained."""
-    parts = [f"{name}_j" for name in ("flops", "bytes", "constant")]
+    parts = [f"{name}_j" for name in ("flops", "bytes", "busy", "constant")]
     work = work.reindex(columns=[*dict.fromkeys([*work.columns, *parts, *MODELLED])])
     is_step = work["grain"].eq("step")
     energy_j, source = work["modelled_j"].astype(float), is_step.map({True: "modelled"})
@@ -349,7 +424,7 @@ def _add_joules(work: pd.DataFrame, step_j: float | None, samples: float) -> pd.
         energy_provenance=source.fillna("modelled"),
         **{part.replace("_j", "_share"): work[part] / energy_j for part in parts},
         energy_efficiency=work["energy_floor_j"] / energy_j,
-        power_w=energy_j / work["time_s"],
+        power_w=energy_j / (work["time_s"].mask(is_step, step_s) if step_s else work["time_s"]),
         flops_per_j=work["flops"] / energy_j,
         energy_j_per_sample=(energy_j / samples).where(is_step),
         time_s_per_sample=(work["time_s"] / samples).where(is_step),

@@ -1,0 +1,90 @@
+"""Hardware counters of single calls: what a GPU executes and moves under each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Calls = Mapping[str, Callable[[], object]]
+SPARE_KERNELS = 64
+
+
+class CallCounter:
+    """Runs calls under the counters of CUPTI; a call is known by its range.
+
+    Without a precision, FLOPs of all kinds are counted, which takes more passes.
+    """
+
+    def __init__(self, device: int, precision: str = "") -> None:
+        import torch
+
+        from ridgeline.profile.cupti import (
+            Chip,
+            LaunchLog,
+            RangeCounters,
+            current_context,
+            loaded_cupti,
+        )
+        from ridgeline.profile.request import choose_metrics
+
+        self._cupti, self._log = loaded_cupti(), LaunchLog()
+        chip = Chip.of(self._cupti, current_context(), device)
+        chosen = choose_metrics(chip.metrics(), precision, "hierarchical")
+        self._counters = RangeCounters(chip, chosen.metrics)
+        self._capability = "{}.{}".format(*torch.cuda.get_device_capability(device))
+
+    def count(self, calls: Calls) -> pd.DataFrame:
+        """Quantities by call; a call that fails has no row."""
+        import pandas as pd
+        import psutil
+
+        from ridgeline.captures.quantities import derive_quantities
+
+        calls, log, counters = _keep_working(calls), self._log, self._counters
+        with log.listening(self._cupti):
+            log.take()
+            self._run(calls)
+            most = len(log.take()) + SPARE_KERNELS
+            with counters.enabled(most, psutil.virtual_memory().available // 4):
+                for _ in range(counters.passes):
+                    counters.start()
+                    self._run(calls)
+                    counters.stop()
+                    launches = log.take()
+                values = counters.values()
+        table = pd.DataFrame(values, columns=list(counters.metrics), dtype=float)
+        derived = derive_quantities(table, compute_capability=self._capability).table
+        numbers = derived.select_dtypes("number")
+        return numbers.groupby([launch.range for launch in launches]).sum()
+
+    def flops(self, calls: Calls) -> dict[str, int]:
+        """FLOPs of each call that does not fail, in all."""
+        table = self.count(calls)
+        flops = table.filter(regex="^flops_.*_(matrix|vector)$").sum(axis=1)
+        return {name: int(flops[name]) for name in calls if name in flops.index}
+
+    def _run(self, calls: Calls) -> None:
+        import torch
+
+        for name, call in calls.items():
+            with self._log.range(name):
+                call()
+        torch.cuda.synchronize()
+
+
+def _keep_working(calls: Calls) -> dict[str, Callable[[], object]]:
+    """Those that do not fail; the first call of a library also sets it up."""
+    import torch
+
+    working = {}
+    for name, call in calls.items():
+        try:
+            call()
+            torch.cuda.synchronize()
+        except Exception:  # of any library
+            continue
+        working[name] = call
+    return working
