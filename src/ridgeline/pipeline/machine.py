@@ -353,7 +353,7 @@ def count_bytes(points: Sequence[EnergyPoint], loads: Loads, number: int) -> lis
 
     declared = {load.label: load for load in loads.loads if load.call and load.moved_bytes}
     calls = {label: load.call for label, load in declared.items() if load.call}
-    counted = CallCounter(number).count(calls)
+    counted = CallCounter(number, "fp32").count(calls)
     found = []
     for point in points:
         if point.label in counted.index:
