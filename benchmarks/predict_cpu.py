@@ -29,7 +29,7 @@ from benchmarks.report import Table, replace_part
 from benchmarks.shape_corpus import CPU_TESTS
 from ridgeline.count.counting import Settings, count_workload
 from ridgeline.count.result import CountResult
-from ridgeline.pipeline.predict import CalibrationRequest, calibrate_machine
+from ridgeline.pipeline.predict import calibrate_machine
 from ridgeline.predict.calibration import Calibration, Calibrations
 from ridgeline.predict.operators import points_of
 from ridgeline.predict.predict import points_to_refine, predict_step
@@ -89,8 +89,9 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     if args.part == "calibrate":
         start_s = perf_counter()
-        request = CalibrationRequest(backend="cpu", precisions=("fp32",), budget_s=args.budget)
-        stored = calibrate_machine(request, RESULTS)
+        stored = calibrate_machine(
+            RESULTS, backend="cpu", precisions=("fp32",), budget_s=args.budget
+        )
         print(f"{stored.added} operators in {perf_counter() - start_s:.0f} s")
         write_labels("calibration", {"seconds": perf_counter() - start_s})
         return 0

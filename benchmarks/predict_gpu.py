@@ -40,7 +40,7 @@ from ridgeline.count.counting import Settings as CountSettings
 from ridgeline.count.counting import count_workload
 from ridgeline.count.result import CountResult
 from ridgeline.errors import RidgelineError
-from ridgeline.pipeline.predict import CalibrationRequest, calibrate_machine
+from ridgeline.pipeline.predict import calibrate_machine
 from ridgeline.predict.calibration import Calibration, Calibrations
 from ridgeline.predict.operators import points_of
 from ridgeline.predict.predict import points_to_refine, predict_step
@@ -313,8 +313,7 @@ def main(arguments: list[str] | None = None) -> int:
     for part in args.parts:
         start_s = perf_counter()
         if part == "calibrate":
-            request = CalibrationRequest(backend=args.backend, budget_s=args.budget)
-            stored = calibrate_machine(request, args.out)
+            stored = calibrate_machine(args.out, backend=args.backend, budget_s=args.budget)
             print(f"{stored.added} operators; refused: {len(stored.refused)}")
             print("\n".join(stored.refused[:30]), flush=True)
         elif part == "run":

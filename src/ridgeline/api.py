@@ -17,7 +17,6 @@ from ridgeline.workloads.sources import is_onnx, workload_spec
 
 if TYPE_CHECKING:
     from ridgeline.captures.capture import Capture
-    from ridgeline.count.growth import Growth
     from ridgeline.count.result import CountResult
     from ridgeline.measure.result import MeasureResult
     from ridgeline.onnx.export import Exported
@@ -42,8 +41,7 @@ def _errors_name_arguments() -> Iterator[None]:
     try:
         yield
     except RidgelineError as error:
-        problem, hint = as_arguments(error.problem), as_arguments(error.hint)
-        raise RidgelineError(problem, hint=hint) from error
+        raise RidgelineError(as_arguments(error.problem), hint=as_arguments(error.hint)) from error
 
 
 def count(
@@ -79,6 +77,11 @@ def count(
         return count_module(model, inputs, settings, loss=loss)
     size = 1 if batch_size is None else batch_size
     return count_workload(workload_spec(str(model), size, input_size, seq_len, config), settings)
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    """One or several, as people write them."""
+    return (value,) if value is None or isinstance(value, str | int) else tuple(value)
 
 
 @_errors_name_arguments()
@@ -287,16 +290,12 @@ def conv(
     """
     from ridgeline.pipeline.convolutions import ConvSelection, ConvStudy, make_shape
 
-    sizes = [input_size] if input_size is None or isinstance(input_size, int) else input_size
     study = ConvStudy(results=ResultsFolder(Path(results)), selection=ConvSelection(
-        models=(models,) if isinstance(models, str) else tuple(models),
+        models=_as_tuple(models),
         shapes=tuple(make_shape(numbers) for numbers in shapes),
-        batch_sizes=(batch_size,) if isinstance(batch_size, int) else tuple(batch_size),
-        input_sizes=tuple(
-            (size,) if isinstance(size, int) else None if size is None else tuple(size)
-            for size in sizes
-        ),
-        algorithms=(algorithm,) if isinstance(algorithm, str) else tuple(algorithm),
+        batch_sizes=_as_tuple(batch_size),
+        input_sizes=tuple(size and _as_tuple(size) for size in _as_tuple(input_size)),
+        algorithms=_as_tuple(algorithm),
         mode=mode, settings=_settings("conv", settings), layers=layers, engines=engines,
         in_network=network, again=again,
     ))  # fmt: skip
@@ -312,10 +311,9 @@ def _select(
 ) -> Selection:  # fmt: skip
     from ridgeline.pipeline.cases import Selection
 
-    size = (input_size,) if isinstance(input_size, int) else input_size
     return Selection(
         models=(model,), settings=(settings,), batch_sizes=batch_sizes, mode=mode,
-        input_size=None if size is None else tuple(size), seq_len=seq_len,
+        input_sizes=(None if input_size is None else _as_tuple(input_size),), seq_len=seq_len,
         config=dict(config or {}),
     )  # fmt: skip
 
@@ -378,25 +376,13 @@ def predict(
 
     with _errors_name_arguments():
         predictor = open_predictor(
-            Path(results), (on,) if isinstance(on, str) else tuple(on),
+            Path(results), _as_tuple(on),
             compile_mode=compile_mode, refine_s=refine_s, with_layers=layers,
         )  # fmt: skip
-        sizes = (batch_size,) if isinstance(batch_size, int | None) else tuple(batch_size)
+        sizes = _as_tuple(batch_size)
         counts = [count(model, inputs, batch_size=size, **counting) for size in sizes]
         steps = [step for counted in counts for step, _ in predictor.predict(counted)]
         return Predictions(steps=tuple(steps), notes=tuple(predictor.notes))
-
-
-def growth(
-    model: str, *, mode: str = "infer", precision: str = "fp32", input_size: InputSize = None,
-    seq_len: int | None = None, config: Config = None,
-) -> Growth:  # fmt: skip
-    """How the cost of a named model grows with batch and input size, as formulas."""
-    from ridgeline.count.counting import Settings
-    from ridgeline.count.growth import growth as find_growth
-
-    settings = Settings(mode=mode, precision=precision)
-    return find_growth(workload_spec(model, 1, input_size, seq_len, config), settings)
 
 
 def max_batch(
@@ -407,7 +393,7 @@ def max_batch(
 
     `where` takes `input_size`, `seq_len`, `config` and the rest of what `count` does.
     """
-    from ridgeline.count.growth import max_batch as find_max_batch
+    from ridgeline.count.capacity import max_batch as find_max_batch
 
     settings: dict[str, Any] = {"mode": mode, "precision": precision, "optimizer": optimizer}
 

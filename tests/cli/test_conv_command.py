@@ -215,7 +215,6 @@ def test_options_are_parsed() -> None:
     assert make_shape(SHAPE.split(",")) == known
     assert parse_sizes("64,3x8x9") == ((64,), (3, 8, 9))
     assert parse_sizes("64:128:32") == ((64,), (96,), (128,))
-    assert parse_sizes(None) == (None,)
 
 
 def test_the_lists(capsys: Printed) -> None:

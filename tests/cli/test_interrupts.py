@@ -16,9 +16,7 @@ from pytest import MonkeyPatch
 from tests.cli.analyzed_here import store_passport
 from tests.cli.small_runs import NET, allow_interrupts, start
 
-from ridgeline.cli import interrupts
-from ridgeline.cli.interrupts import stop_if_pressed, stopped_at_once
-from ridgeline.cli.progress import Progress
+from ridgeline.cli.interrupts import stopped_at_once
 from ridgeline.store import ResultsFolder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals")
@@ -124,32 +122,10 @@ def test_no_library_is_left_half_imported(tmp_path: Path) -> None:
     assert done.stderr == "ridgeline: interrupted\n"
 
 
-def test_one_inside_of_exec_ends_with_130_also_under_python_m(tmp_path: Path) -> None:
-    # given a command that is interrupted while dataclasses are made, which takes exec()
-    (tmp_path / "pressed.py").write_text(
-        "import signal\nfrom ridgeline.cli import app, main\n"
-        "app.run = lambda argv: exec('signal.raise_signal(signal.SIGINT)')\nmain()\n"
-    )
-    command = [sys.executable, "-m", "pressed"]
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, preexec_fn=allow_interrupts
-    )
-    assert (done.returncode, done.stderr) == (130, "ridgeline: interrupted\n")
-
-
 def test_when_all_is_done_it_is_too_late(tmp_path: Path) -> None:
     done = program(DONE, folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("ridgeline ")
-
-
-def test_every_unit_of_work_looks_for_an_interrupt(monkeypatch: MonkeyPatch) -> None:
-    stop_if_pressed()  # nothing was pressed
-    monkeypatch.setattr(interrupts, "_pressed", [signal.SIGINT])
-    with pytest.raises(KeyboardInterrupt):
-        Progress().start("a run")
-    with pytest.raises(KeyboardInterrupt):
-        Progress().update("steps", 1, 2)
 
 
 def test_handlers_are_as_before(monkeypatch: MonkeyPatch) -> None:

@@ -21,8 +21,7 @@ with progress_bar(2, quiet=False) as progress:
             print(f"line {number}", flush=True)
         progress.update("layers", 1, 2)
 with progress_bar(60.0, quiet=False) as progress:
-    progress.expect(30)
-    progress.start("machine")
+    progress.start("machine", 30)
     progress.update("cpu", 0, 0)
 with progress_bar(1, quiet=False) as progress:
     progress.start("training")

@@ -58,7 +58,6 @@ REFUSED = [  # a command, the beginning of its error
         "--find-max-batch 24 is 24 bytes, which hold no network\n"
         "  hint: write a unit: --find-max-batch 24GB",
     ),
-    ("run x --find-max-batch 24", "--find-max-batch of `run` takes no size, and '24' is no model"),
     ("count", "no model was named\n  hint: for example: ridgeline count resnet50; --list shows"),
     (f"{COUNT} -b 0", "--batch-size '0' is not valid\n  hint: give whole numbers of 1 to"),
     (f"{COUNT} --input-size -1", "--input-size '-1' is not valid"),
@@ -136,7 +135,6 @@ REFUSED = [  # a command, the beginning of its error
     ("roofline --results elsewhere", "there are no completed runs in elsewhere"),
     ("compare nothing first --results cpu", "there is nothing called 'nothing' to compare in cpu"),
     (f"{COMPARE} --format csv", "unknown --format 'csv'\n  hint: choose table, markdown, json"),
-    (f"{COMPARE} -o x.txt", "unknown ending of --output '.txt'"),
     (f"compare first {PASSPORT} --results cpu", f"{PASSPORT!r} is a machine's passport"),
     ("compare first second --results nowhere", "there is nothing called 'first' to compare in"),
     (f"{COMPARE} --fail-above five", "--fail-above 'five' is not a percentage"),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.count.growth import max_batch
+from ridgeline.count.capacity import max_batch
 from ridgeline.errors import RidgelineError
 
 

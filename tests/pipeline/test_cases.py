@@ -92,22 +92,19 @@ def test_progress_is_heard(runner: CaseRunner) -> None:
     heard: list[Any] = []
 
     class Listener(NoProgress):
-        def expect(self, seconds: float) -> None:
-            heard.append(seconds)
-
-        def start(self, what: str, *, advance: bool = True) -> None:
-            heard.append(what)
+        def start(self, what: str, seconds: float = 0.0, *, advance: bool = True) -> None:
+            heard.append((what, seconds))
 
         def update(self, what: str, done: int, total: int) -> None:
             heard.append((what, done, total))
 
     runner.progress, runner.case_s = Listener(), 30.0
     runner.run(cases("good"))
-    assert heard == [30.0, "good, batch 2, fp32", ("timing", 1, 2)]
+    assert heard == [("good, batch 2, fp32", 30.0), ("timing", 1, 2)]
 
 
 def test_each_model_has_the_sizes_that_it_can_have() -> None:
-    sizes = replace(SELECTION, input_size=(64,), more_sizes=((96,),), seq_len=8)
+    sizes = replace(SELECTION, input_sizes=((64,), (96,)), seq_len=8)
     chosen = replace(sizes, without=frozenset({("good", "seq_len"), ("bad", "input_size")}))
     each = [one.spec(model) for model in chosen.models for one in chosen.sizes_of(model)]
     assert [(one.model, one.input_size, one.seq_len) for one in each] == [

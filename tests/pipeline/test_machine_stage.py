@@ -38,10 +38,10 @@ def find_or_measure(results: Path, *, quick: bool = True, remeasure: bool = Fals
 
 def test_a_device_that_the_machine_is_not_named_after() -> None:
     described = H200.description
-    assert passport_name("nvidia-h200", described, "cuda:0") == "nvidia-h200"
-    assert passport_name("nvidia-h200", described, "cpu") == "nvidia-h200-cpu"
-    assert passport_name("nvidia-h200", described, "cuda:1") == "nvidia-h200-cuda1"
-    assert passport_name("epyc-2c", Description(), "cpu") == "epyc-2c"
+    assert passport_name(described, "cuda:0", "nvidia-h200") == "nvidia-h200"
+    assert passport_name(described, "cpu", "nvidia-h200") == "nvidia-h200-cpu"
+    assert passport_name(described, "cuda:1", "nvidia-h200") == "nvidia-h200-cuda1"
+    assert passport_name(Description(), "cpu", "epyc-2c") == "epyc-2c"
 
 
 def test_measured_once_then_kept(tmp_path: Path, measured: list[bool]) -> None:

@@ -17,11 +17,8 @@ from ridgeline.machine.datasheets import datasheet_for, list_datasheets
 from ridgeline.machine.describe import Description, describe, machine_name
 from ridgeline.machine.passport import read_passport
 from ridgeline.pipeline import predict
-from ridgeline.pipeline.cases import Selection
 from ridgeline.pipeline.predict import (
-    CalibrationRequest,
     Machine,
-    PredictTask,
     calibrate_machine,
     find_larger_gpu,
     find_machine,
@@ -30,7 +27,6 @@ from ridgeline.pipeline.predict import (
 )
 from ridgeline.predict.calibration import Calibration, Calibrations
 from ridgeline.predict.predict import predict_step
-from ridgeline.settings import Settings
 from ridgeline.store import ResultsFolder
 
 H200 = Path(__file__).parent.parent / "data" / "passport-h200.json"
@@ -166,7 +162,7 @@ def test_another_device_of_the_same_name_is_refused_or_labelled(
     with pytest.raises(RidgelineError, match="is of another device"):
         find_machine(None, tmp_path)
     with pytest.raises(RidgelineError, match="is of another device"):
-        calibrate_machine(CalibrationRequest(backend="cpu", budget_s=1), tmp_path)
+        calibrate_machine(tmp_path, backend="cpu", budget_s=1)
     named = find_machine(own.machine, tmp_path)
     assert not named.is_here
     assert "is of another device" in named.widening.reasons[0]
@@ -186,19 +182,17 @@ def test_an_imported_calibration_replaces_none_of_another_device(
 
 
 @pytest.mark.parametrize(
-    ("request_", "says"),
+    ("wanted", "says"),
     [
-        (CalibrationRequest(backend="cpu", budget_s=0), "nothing is measured in no time"),
-        (CalibrationRequest(backend="cpu", precisions=("tf32",)), "cpu does not compute in tf32"),
-        (CalibrationRequest(backend="cpu", groups=("foo",)), "no operator is called foo"),
-        (CalibrationRequest(backend="tpu"), "tpu cannot be calibrated"),
+        ({"backend": "cpu", "budget_s": 0}, "nothing is measured in no time"),
+        ({"backend": "cpu", "precisions": ("tf32",)}, "cpu does not compute in tf32"),
+        ({"backend": "cpu", "groups": ("foo",)}, "no operator is called foo"),
+        ({"backend": "tpu"}, "tpu cannot be calibrated"),
     ],
 )
-def test_calibrations_that_cannot_be(
-    request_: CalibrationRequest, says: str, tmp_path: Path
-) -> None:
+def test_calibrations_that_cannot_be(wanted: dict[str, Any], says: str, tmp_path: Path) -> None:
     with pytest.raises(RidgelineError, match=says):
-        calibrate_machine(request_, tmp_path)
+        calibrate_machine(tmp_path, **wanted)
 
     assert not (tmp_path / "machines").exists()
 
@@ -212,7 +206,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(module, "calibrate", stop)
 
-    stored = calibrate_machine(CalibrationRequest(backend="cpu"), tmp_path)
+    stored = calibrate_machine(tmp_path, backend="cpu")
 
     assert stored.was_interrupted
     assert stored.added == len(calibration().points)
@@ -264,12 +258,10 @@ def test_the_next_larger_gpu() -> None:
          ["batch x2", "amp", "CUDA graphs", "on NVIDIA H100 SXM5 80GB"]),
     ],
 )  # fmt: skip
-def test_what_if_steps(device_name: str, device: str, names: list[str], tmp_path: Path) -> None:
+def test_what_if_steps(device_name: str, device: str, names: list[str]) -> None:
     machine = Machine(calibration=calibration(device_name=device_name, device=device))
-    selection = Selection(models=("net",), settings=(Settings(),))
-    task = PredictTask(results=tmp_path, selection=selection, batch_sizes={}, device=device)
 
-    steps = predict._list_what_ifs(predict.PlannedStep(8, "fp32", None), task, machine)
+    steps = predict._list_what_ifs(predict.PlannedStep(8, "fp32", None), machine, is_module=False)
 
     assert [step.what_if for step in steps] == names
     assert (steps[0].batch_size, steps[0].precision) == (16, "fp32")

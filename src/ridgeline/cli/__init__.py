@@ -48,6 +48,5 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _end_interrupted() -> None:
-    exec("")  # under `python -m` an interrupt inside of exec() makes CPython end by SIGINT, not 130
     print("ridgeline: interrupted", file=sys.stderr)
     sys.exit(INTERRUPTED)

@@ -19,7 +19,6 @@ EXAMPLES = """
   ridgeline analyze resnet18 mobilenet_v2 --quick
   ridgeline analyze resnet50 vgg16 mobilenet_v2 --precision fp32,amp -b 32,128
   ridgeline analyze examples/your_network.py:make --mode infer -b 1,8
-  ridgeline analyze transformers:gpt2 --seq-len 512 --optimizer adamw
   ridgeline analyze resnet50 --json | jq '.findings[0]'
 
 [bold]Exit code[/]: 0 all went well; 2 something asked for is not possible; 3 a run failed (its

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ridgeline.cli import options as opt
 from ridgeline.cli.interrupts import import_tables
-from ridgeline.cli.messages import print_json, show_message, show_notes, show_problem
+from ridgeline.cli.messages import print_json, show_notes, show_problem
 from ridgeline.cli.options import Debug, argument, option
 from ridgeline.cli.tables import Grid, print_grid, print_text
 from ridgeline.errors import RidgelineError
 from ridgeline.plain import plain_text
-from ridgeline.store import DEFAULT_RESULTS, atomic_write_text, to_json
+from ridgeline.settings import one_of
+from ridgeline.store import DEFAULT_RESULTS
 
 if TYPE_CHECKING:
     from ridgeline.report.comparison import Comparison, Table
@@ -21,11 +22,9 @@ EXAMPLES = """
 [bold]Examples[/]
 
   ridgeline compare before after             # all runs with these labels
-  ridgeline compare resnet50 resnet101       # where both ran with the same settings
   ridgeline compare 0d4349 4f2a9c            # two runs, with phases and layers
-  ridgeline compare commit:cf37d28 commit:ccd1cc1
   ridgeline compare main/ branch/ --fail-above 5% --format markdown
-  ridgeline compare main:resnet50 branch:resnet50 -o difference.md
+  ridgeline compare main:resnet50 branch:resnet50 --format markdown > difference.md
   ridgeline compare SWEEP precision=fp32 precision=amp   # two values, all else equal
 
 [bold]Sides[/]: a run (its id, its beginning or its last six characters),
@@ -38,7 +37,6 @@ possible. Runs whose steps were disturbed are not judged: that is said, and the 
 
 SCHEMA = 1
 FORMATS = ("table", "markdown", "json")
-ENDINGS = (".md", ".json")
 TOO_SLOW = 1
 SPARE = ("peak memory", "J/sample", "samples/s", "why", "of A's step", "of A's sample")
 
@@ -57,8 +55,7 @@ def compare(
         None, "Compare layers; by default where there is one configuration.", "--layers/--no-layers"
     ),
     top: int = option(10, "Layers that are shown.", min=1),
-    form: str = option("table", "table, markdown or json, on stdout.", "--format", choices=FORMATS),
-    output: opt.Outputs = None,
+    form: str = option("table", "table, markdown or json, on stdout.", "--format"),
     as_json: opt.JsonFormat = False,
     quiet: bool = option(False, "No advice.", "-q", "--quiet"),
     debug: Debug = False,
@@ -69,7 +66,7 @@ def compare(
     and what else differs between the sides: versions, commits, clocks.
     """
     form = "json" if as_json else form
-    opt.check_outputs(form, FORMATS, output, ENDINGS)
+    one_of("--format", form, FORMATS)
     limit = None if fail_above is None else parse_percentage(fail_above)
     import_tables()
     from ridgeline.report.compare import compare as compare_sides
@@ -80,21 +77,21 @@ def compare(
         comparison = compare_values(a, b, other, results=results, layers=layers)
     else:
         comparison = compare_sides(a, b, results=results, layers=layers)
-    text, content = as_markdown(comparison, top=top), _to_dict(comparison, limit)
-    try:
-        if form == "json":
-            print_json(content)
-        elif form == "markdown":
-            print(plain_text(text), end="")
-        else:
-            _print_tables(comparison, top)
-        if not quiet and form != "markdown":  # which has its notes in it
-            show_notes(comparison.notes)
-    finally:  # files are written even if nobody reads what is printed: `… -o FILE | head`
-        for path in output or ():
-            atomic_write_text(path, to_json(content) if path.suffix == ".json" else text)
-            if not quiet:
-                show_message(f"wrote {path}")
+    if form == "json":
+        content = {  # the form that scripts read; see docs/compare.md
+            "schema": SCHEMA,
+            **comparison.to_dict(),
+            "fail_above": limit,
+            "too_slow": comparison.slower_by_more_than(limit) if limit is not None else [],
+            "not_judged": comparison.not_judged(),
+        }
+        print_json(content)
+    elif form == "markdown":
+        print(plain_text(as_markdown(comparison, top=top)), end="")
+    else:
+        _print_tables(comparison, top)
+    if not quiet and form != "markdown":  # which has its notes in it
+        show_notes(comparison.notes)
     if limit is not None:
         _judge(comparison, limit, str(fail_above))
 
@@ -127,17 +124,6 @@ def parse_percentage(text: str) -> float:
             hint=f"write {number}% or {100 * float(number):g}%",
         )
     return float(number) / 100
-
-
-def _to_dict(comparison: Comparison, limit: float | None) -> dict[str, Any]:
-    """The form that scripts read; see docs/compare.md."""
-    return {
-        "schema": SCHEMA,
-        **comparison.to_dict(),
-        "fail_above": limit,
-        "too_slow": comparison.slower_by_more_than(limit) if limit is not None else [],
-        "not_judged": comparison.not_judged(),
-    }
 
 
 def _print_tables(comparison: Comparison, top: int) -> None:

@@ -8,19 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.cli import messages
-from ridgeline.cli.options import (
-    Mode,
-    Models,
-    Output,
-    option,
-    parse_batch_sizes,
-    parse_sizes,
-    takes_groups,
-)
+from ridgeline.cli import options as opt
 from ridgeline.cli.step_options import InProcess, Step
 from ridgeline.cli.tables import NOT_KNOWN, Grid, print_grid, print_text
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import ALGORITHMS, check_mode
+from ridgeline.signals import interrupts_later, interrupts_noted
 from ridgeline.units import format_time
 
 if TYPE_CHECKING:
@@ -33,9 +26,7 @@ EXAMPLES = """
 [bold]Examples[/]
 
   ridgeline conv resnet18
-  ridgeline conv resnet18 squeezenet1_1 --input-size 64,224 --algorithm gemm,winograd,default
   ridgeline conv resnet50 -b 16 --precision tf32 --mode train --engines
-  ridgeline conv vgg16 --layers features.0
   ridgeline conv --shape 1,64,56,56,64,3,3,1,1       (n,c,h,w,k,r,s[,stride,pad,dilation,groups])
   ridgeline conv --list-algorithms
   ridgeline conv resnet18 --json | jq '.losses[] | {layer, best, lost}'
@@ -43,13 +34,12 @@ EXAMPLES = """
 [bold]Exit code[/]: 0 all went well; 2 something asked for is not possible; 3 a measurement failed;
 130 interrupted. What was measured is kept and not measured again.
 """
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 UNSTEADY_NOTE = (
     "in doubt: samples vary much, so the machine was busy; --again when it is quiet, or one thread"
     " (OMP_NUM_THREADS=1)"
 )
 WHAT, NETWORK = "What is measured", "Whole networks"
-what = partial(option, rich_help_panel=WHAT)
+what = partial(opt.option, rich_help_panel=WHAT)
 ABOUT = {
     "default": "what PyTorch does; on a CPU with the implementation that oneDNN names",
     "benchmark": "PyTorch's benchmark mode: it tries cuDNN's plans first",
@@ -67,29 +57,28 @@ ABOUT = {
 }
 
 
-@takes_groups
+@opt.takes_groups
 def conv(
     step: Step,
-    models: Models = None,
+    models: opt.Models = None,
     shape: list[str] | None = what(
         None, "n,c,h,w,k,r,s[,stride,pad,dilation,groups]; may be repeated.", "--shape"
     ),
-    batch_size: str | None = what(None, "One or several: 1,16.", "-b", "--batch-size",
-                                  show_default="1"),
-    input_size: str | None = what(None, "One or several: 224,320 or 224:512:32; whole: 3x64x64."),
-    algorithm: str = what("all", "all, or names separated by commas.", choices=ALGORITHMS),
-    precision: str = what("fp32", "fp32, tf32, fp16 or bf16.", choices=PRECISIONS),
-    mode: Mode = "infer",
+    batch_sizes: Any = opt.batch_sizes(show_default="1", rich_help_panel=WHAT),
+    input_sizes: opt.InputSizes = None,
+    algorithm: str = what("all", "all, or names separated by commas."),
+    precision: str = what("fp32", "fp32, tf32, fp16 or bf16."),
+    mode: opt.Mode = "infer",
     layers: str = what("", "Only layers whose name has this text.", metavar="NAME"),
     engines: bool = what(False, "Also every plan of cuDNN's graph interface.", "--engines"),
-    network: bool = option(True, "Also run the whole models.", "--network/--no-network",
+    network: bool = opt.option(True, "Also run the whole models.", "--network/--no-network",
                            rich_help_panel=NETWORK),
     again: bool = what(False, "Measure again what is stored.", "--again"),
-    list_algorithms: bool = option(False, "Show the algorithms.", "--list-algorithms"),
-    list_models: bool = option(False, "Show the models.", "--list-models"),
+    list_algorithms: bool = opt.option(False, "Show the algorithms.", "--list-algorithms"),
+    list_models: bool = opt.option(False, "Show the models.", "--list-models"),
     in_process: InProcess = False,
     *,
-    output: Output,
+    output: opt.Output,
 ) -> None:  # fmt: skip
     """Measure every convolution of a model under every algorithm, verified against float64.
 
@@ -97,9 +86,10 @@ def conv(
     each algorithm. The answer: which algorithm is best for which layer, and what PyTorch's choice
     costs.
     """
-    if list_algorithms or list_models:
-        _list(output, with_models=list_models)
-        return
+    if list_models:
+        return messages.show_models([], as_json=output.as_json)
+    if list_algorithms:
+        return _list_algorithms(output)
     check_mode(mode)
     if not models and not shape:
         raise RidgelineError(
@@ -114,8 +104,8 @@ def conv(
     selection = ConvSelection(
         models=tuple(dict.fromkeys(models or ())),
         shapes=tuple(make_shape(text.split(",")) for text in shape or ()),
-        batch_sizes=parse_batch_sizes(batch_size) or (1,),
-        input_sizes=parse_sizes(input_size),
+        batch_sizes=batch_sizes or (1,),
+        input_sizes=input_sizes or (None,),
         algorithms=parse_algorithms(algorithm),
         mode=mode,
         settings=settings,
@@ -131,30 +121,24 @@ def conv(
     _measure(study, output)
 
 
-def _measure(study: ConvStudy, output: Output) -> None:
+def _measure(study: ConvStudy, output: opt.Output) -> None:
     """Measure, with what was measured shown also after an interrupt."""
     from ridgeline.cli.interrupts import stopped_at_once
     from ridgeline.cli.progress import progress_bar
-    from ridgeline.signals import interrupts_later
 
-    interrupted = False
+    interrupts: list[int] = []
     with stopped_at_once(), suppress(ImportError, OSError):
         import pandas  # noqa: F401
-    try:
+    with interrupts_noted(interrupts):
         with progress_bar(1, quiet=output.quiet) as progress:
             study.progress = progress
             total = study.prepare()
         with progress_bar(total, quiet=output.quiet) as progress:
             study.progress = progress
             study.run()
-    except KeyboardInterrupt:
-        interrupted = True
-    try:
-        with interrupts_later():
-            show(study, output)
-    except KeyboardInterrupt:
-        interrupted = True
-    if interrupted:
+    with interrupts_noted(interrupts), interrupts_later():
+        show(study, output)
+    if interrupts:
         messages.end_interrupted(f"; passes kept: {study.measured + study.kept}")
     study.check_possible()
     if study.runner is not None:
@@ -177,23 +161,18 @@ def parse_algorithms(text: str) -> tuple[str, ...]:
     return names
 
 
-def _list(output: Output, *, with_models: bool) -> None:
-    if with_models:
-        from ridgeline.workloads import list_models
-
-        rows = [{"model": name, "about": about} for name, _, about in list_models("*")]
-    else:
-        rows = [{"algorithm": name, "about": about} for name, about in ABOUT.items()]
+def _list_algorithms(output: opt.Output) -> None:
+    rows = [{"algorithm": name, "about": about} for name, about in ABOUT.items()]
     if output.as_json:
         messages.print_json(rows)
-        return
-    _print_texts(rows, names=2)
+    else:
+        _print_texts(rows, names=2)
 
 
 # ---------------------------------------------------------------- what is shown
 
 
-def show(study: ConvStudy, output: Output) -> None:
+def show(study: ConvStudy, output: opt.Output) -> None:
     """The answer of what is measured: tables for people, JSON for programs."""
     from ridgeline.report.convolutions import to_json
     from ridgeline.report.views import write_views

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ridgeline.cli import options as opt
 from ridgeline.cli.interrupts import stopped_at_once
@@ -21,17 +20,12 @@ from ridgeline.settings import one_of
 from ridgeline.signals import interrupts_noted
 from ridgeline.units import parse_bytes
 
-if TYPE_CHECKING:
-    from ridgeline.pipeline.count_models import CountOptions
-
 EXAMPLES = """
 [bold]Examples[/]
 
   ridgeline count resnet50
   ridgeline count resnet50 vgg16 mobilenet_v2 -b 16,32,64 --mode train --output-dir summaries
-  ridgeline count vit_b_16 --mode train --optimizer adamw --precision amp --depth 3
   ridgeline count transformers:llama --seq-len 2048 --config hidden_size=8192,num_hidden_layers=80
-  ridgeline count net.py:make --input-size 3,64,64 --formulas
   ridgeline count resnet50 --mode train --find-max-batch 24GB
   ridgeline count bert.onnx -b 8 --dim seq=128
   ridgeline count resnet50 -b 8 --compare-onnx resnet50.onnx
@@ -41,8 +35,7 @@ EXAMPLES = """
 SCHEMA = 1  # of the JSON form
 FORMATS = ("table", "markdown", "csv", "json")
 TABLES = ("layers", "ops")
-CAUSAL = ("full", "half")
-ENDINGS = (".csv", ".parquet", ".md", ".json")
+ENDINGS = (".csv", ".md", ".json")
 LEAST_LIMIT_BYTES = 1e6  # a smaller number was meant in gigabytes
 
 
@@ -58,71 +51,32 @@ def _parse_limit(text: str) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counted(opt.Group):
+class Counts(opt.Counted):
     """What is counted, at which sizes, and what else is found out."""
 
-    models: list[str] | None = opt.argument(
-        None, "MODEL…", f"{opt.MODEL_FORMS}, FILE.onnx", autocompletion=opt.complete_model
-    )
-    batch_size: str | None = opt.option(
-        None, "One or several: 1,8,32.", *opt.SEVERAL, show_default="1; an ONNX file may ask for it"
-    )
-    mode: opt.Mode = "infer"
-    precision: opt.Precision = "fp32"
-    optimizer: opt.Optimizer = "sgd"
-    input_size: opt.InputSizes = None
-    seq_len: opt.SeqLen = None
-    config: opt.Config = None
-    dim: list[str] | None = opt.option(
-        None,
-        "An open dimension of an .onnx file, or a loop's trip count; may be repeated.",
-        metavar="NAME=N",
-    )
-    causal: str = opt.option(
-        "full", "Causal attention: count it in full, or the unmasked half.", choices=CAUSAL
-    )
+    causal: str = opt.option("full", "Causal attention: count it in full, or the unmasked half.")
     depth: int | None = opt.option(None, "Show modules down to this depth; 0 is the model.", min=0)
     formulas: bool = opt.option(
         False, "Show formulas that add up to the FLOPs of each row.", "--formulas"
     )
-    growth: bool = opt.option(False, "Show how cost grows with batch and input size.", "--growth")
-    find_max_batch: int | None = opt.option(
-        None, "Largest batch that fits in 24GB, 80GiB, …", metavar="BYTES", parser=_parse_limit
+    limit_bytes: int | None = opt.option(
+        None,
+        "Largest batch that fits in 24GB, 80GiB, …",
+        "--find-max-batch",
+        metavar="BYTES",
+        parser=_parse_limit,
     )
     compare_onnx: Path | None = opt.option(
         None, "Compare with the model's ONNX file, and say why it differs.", metavar="FILE.onnx"
     )
-    against: Path | None = opt.option(None, "", hidden=True)  # its former name
-
-    def options(self) -> CountOptions:
-        from ridgeline.pipeline.count_models import CountOptions
-
-        return CountOptions(
-            models=tuple(self.models or ()),
-            batch_sizes=opt.parse_batch_sizes(self.batch_size),
-            mode=self.mode,
-            precision=self.precision,
-            optimizer=self.optimizer,
-            causal=self.causal,
-            input_sizes=opt.parse_sizes(self.input_size),
-            seq_len=self.seq_len,
-            config=opt.parse_config(self.config),
-            dims=opt.parse_dims(self.dim or []),
-            growth=self.growth,
-            limit_bytes=self.find_max_batch,
-            compare_onnx=self.compare_onnx or self.against,
-        )
 
 
 @opt.takes_groups
 def count(
-    counted: Counted,
-    form: str = opt.option(
-        "table", "table, markdown, csv or json, on stdout.", "--format", choices=FORMATS
-    ),
-    table: str = opt.option(
-        "layers", "Rows of csv, parquet and json: layers or ops.", choices=TABLES
-    ),
+    counted: Counts,
+    against: Path | None = opt.option(None, "", hidden=True),  # former name of --compare-onnx
+    form: str = opt.option("table", "table, markdown, csv or json, on stdout.", "--format"),
+    table: str = opt.option("layers", "Rows of csv and json: layers or ops."),
     output: opt.Outputs = None,
     output_dir: Path | None = opt.folder(
         None, "Write a text file per model and batch, and summary.json."
@@ -148,7 +102,7 @@ def count(
         from ridgeline.pipeline import count_models
 
         count_models.import_counting(tuple(counted.models or ()))
-    options = counted.options()
+    options = counted.options(table=table, compare_onnx=counted.compare_onnx or against)
     count_models.check_options(options)
     opt.check_outputs(form, FORMATS, output, ENDINGS)
     one_of("--table", table, TABLES)
@@ -160,22 +114,22 @@ def count(
     ):
         count_models.count_models(options, outcome, progress.start)
     stored = count_models.save_counts(options, outcome, results) if results is not None else []
-    view = render_count.CountView(
-        table=table,
-        depth=counted.depth,
-        formulas=counted.formulas,
-        limit_bytes=options.limit_bytes,
-    )
     try:
         if outcome.results or form == "json":  # a table of nothing is none
-            render_count.print_counts(outcome, view, form)
+            render_count.print_counts(outcome, options, form)
     finally:  # files are written even if nobody reads what is printed: `… -o FILE | head`
-        written = render_count.write_files(outcome, view, output or [], output_dir)
+        written = render_count.write_files(outcome, options, output or [], output_dir)
         for path in [*written, *stored] if not quiet else ():
             show_message(f"wrote {path}")
     show_notes(outcome.notes)
     if interrupts:
         end_interrupted("; what was counted until then is above" if outcome.results else "")
     raise_last([error for _, error in outcome.errors])
-    for comparison in outcome.comparisons:
-        render_count.check_same_macs(comparison)
+    for one in outcome.comparisons:
+        if one.unexplained_macs:  # a file of another model, or of other sizes
+            raise RidgelineError(
+                f"{one.file} is not {one.model} at batch {one.batch_size}:"
+                f" {render_count.describe_macs(one)}",
+                hint="give the sizes that the file was exported with (-b, --input-size, --seq-len,"
+                " --dim), or export it again",
+            )

@@ -20,7 +20,6 @@ EXAMPLES = """
 [bold]Examples[/]
 
   ridgeline doctor
-  ridgeline doctor --results DIR
   ridgeline doctor --json
   ridgeline doctor --quiet && ridgeline count resnet50
 """
@@ -70,17 +69,14 @@ def _print_checks(checks: Sequence[Check]) -> None:
     width = max((len(check.name) for check in checks), default=0)
     for group in GROUPS:
         rows = [check for check in checks if check.group == group]
-        if not rows:
-            continue
-        title = "GPU" if group == "gpu" else group.capitalize()
-        table = Table(title=title, title_justify="left", title_style="bold", box=None,
-                      show_header=False, pad_edge=False)  # fmt: skip
+        table = Table.grid(padding=(0, 1))
         table.add_column(width=len("missing"))
         table.add_column(width=width)
         table.add_column(overflow="fold")
         for check in rows:
-            colour = COLOURS[check.state]
             fix = f"\n[dim]→[/] {escape(check.fix)}" if check.fix else ""
-            table.add_row(f"[{colour}]{check.state}[/]", check.name, escape(check.result) + fix)
-        console.print(table)
-        console.print()
+            state = f"[{COLOURS[check.state]}]{check.state}[/]"
+            table.add_row(state, check.name, escape(check.result) + fix)
+        if rows:
+            title = "GPU" if group == "gpu" else group.capitalize()
+            console.print(f"[bold]{title}[/]", table, "", sep="\n")

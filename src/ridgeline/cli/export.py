@@ -20,17 +20,14 @@ EXAMPLES = """
 
   ridgeline export resnet50 -o resnet50.onnx
   ridgeline export bert -o bert.onnx --seq-len 128
-  ridgeline export yolo -o yolo.onnx --input-size 480,640 --opset 18
   ridgeline export net.py:make -o net.onnx --input-size 3,64,64 --static -b 8
   ridgeline export vit_b_16 -o vit.onnx --json | jq '.exported.checks'
-  ridgeline count resnet50 --compare-onnx resnet50.onnx -b 8
 
 [bold]Exit code[/]: 0 the file is written and passed its checks; 2 it could not be made; 130
 interrupted. There is a whole file afterwards or none.
 """
 
 SCHEMA = 1  # of the JSON form
-OPSETS = tuple(str(opset) for opset in range(17, 24))  # offered by completion; others work too
 
 
 def export(
@@ -44,7 +41,7 @@ def export(
     input_size: opt.InputSize = None,
     seq_len: opt.SeqLen = None,
     config: opt.Config = None,
-    opset: int | None = opt.option(None, "Version of ONNX's operators.", choices=OPSETS),
+    opset: int | None = opt.option(None, "Version of ONNX's operators."),
     static: bool = opt.option(False, "All dimensions are numbers: none is left open.", "--static"),
     external_above: int = opt.option(
         "1GB",
@@ -76,9 +73,9 @@ def export(
     spec = WorkloadSpec(
         model=model,
         batch_size=batch_size,
-        input_size=opt.parse_input_size(input_size),
+        input_size=input_size,
         seq_len=seq_len,
-        config=opt.parse_config(config),
+        config=config or {},
     )
     check_export(spec, settings)
     path = output or default_path(model)

@@ -9,7 +9,6 @@ from ridgeline.cli import messages
 from ridgeline.cli.interrupts import import_tables
 from ridgeline.cli.options import Label, Output, argument, option, takes_groups
 from ridgeline.cli.progress import progress_bar
-from ridgeline.cli.tables import Grid, print_grid, screen
 from ridgeline.errors import RidgelineError
 from ridgeline.plain import plain_text
 from ridgeline.signals import interrupts_noted
@@ -18,20 +17,14 @@ from ridgeline.store import MeasuredRun, ResultsFolder
 if TYPE_CHECKING:
     from ridgeline.pipeline.import_captures import ImportOutcome
 
-IMPORTED_RUNS = ("model", "precision", "device", "batch sizes", "runs")
 EXAMPLES = """
 [bold]Examples[/]
 
   ncu --csv --page raw --set roofline python train.py > capture.csv
   ridgeline import capture.csv --label first-try
-  ridgeline import report.ncu-rep
-  ridgeline import flops.csv bytes.csv          (metrics of the same kernels are joined)
   ridgeline import trace.json.gz kernels_cuda_gpu_kern_sum.csv
-  ridgeline import capture.csv --device v100
   ridgeline import step.csv --run resnet50      (counters of the step of a stored run)
   ridgeline import logs/metrics.csv             (runs of another tool: a row each)
-  ridgeline import capture.csv --json | jq '.captures[0].flops'
-  ridgeline import capture.csv && ridgeline roofline --peak-compute 8.1 --peak-bw 300
 
 [bold]Exit code[/]: 0 all files were read; 2 one of them could not be; 130 interrupted. The others
 are kept all the same.
@@ -87,8 +80,6 @@ def import_files(
     different = [path for path in different if path not in metrics]
     if not different:
         return
-    if len(different) < len(files) and not output.quiet:
-        messages.show_notes(["a file that is named twice is read once"])
     if not output.quiet:
         messages.show_message(describe_reading(different))
     interrupts: list[int] = []
@@ -124,6 +115,7 @@ def _import_runs(
 ) -> None:
     """Take the rows of a metrics.csv as runs, and tell of which."""
     from ridgeline.pipeline.import_captures import import_metrics
+    from ridgeline.report.text import counted
     from ridgeline.report.views import write_views
 
     if results is None:
@@ -133,26 +125,18 @@ def _import_runs(
         )
     found = import_metrics(path, results, label)
     written, _ = write_views(results)
-    rows: dict[tuple[str, ...], list[MeasuredRun]] = {}
-    for one in found.runs:
-        key = (one.request.model, one.result.precision, one.result.device_name)
-        rows.setdefault(key, []).append(one)
     if output.as_json:
         messages.print_json({"runs": [one.run_id for one in found.runs], "known": found.known})
-    elif rows:
-        cells = [[*key, listed_batches(same), str(len(same))] for key, same in rows.items()]
-        print_grid(Grid(header=list(IMPORTED_RUNS), rows=cells, text_columns=4), screen())
+    elif found.runs:
+        models = dict.fromkeys(one.request.model for one in found.runs)
+        print(plain_text(f"{path.name}: {counted(len(found.runs), 'run')} of {', '.join(models)}"))
     messages.show_notes(found.notes)
     if not output.quiet:
-        again = f", {found.known} were imported before" if found.known else ""
-        messages.show_message(plain_text(f"{path.name}: {len(found.runs)} runs{again}"))
+        if found.known:
+            messages.show_message(f"{counted(found.known, 'row')} of it were imported before")
         messages.show_message(f"runs are in {results.runs_path}, {len(written)} views beside them")
     if not found.runs and not found.known:
         raise RidgelineError(f"{path} has no run", hint="each row is a run: see docs/import.md")
-
-
-def listed_batches(runs: list[MeasuredRun]) -> str:
-    return ", ".join(map(str, sorted({one.request.batch_size for one in runs})))
 
 
 def _print_outcome(outcome: ImportOutcome, label: str | None, output: Output) -> None:

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ridgeline.cli import options as opt
 from ridgeline.cli.interrupts import stopped_at_once
 from ridgeline.cli.messages import end_interrupted, print_json, show_message, show_problem
-from ridgeline.cli.options import (
-    Debug,
-    Json,
-    Output,
-    Outputs,
-    Results,
-    argument,
-    check_outputs,
-    option,
-    takes_groups,
-)
 from ridgeline.cli.progress import progress_bar
-from ridgeline.cli.tables import Grid, Rows, print_grid
+from ridgeline.cli.tables import Columns, Grid, make_grid, print_grid
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.passport import (
     Ceiling,
@@ -38,7 +28,6 @@ from ridgeline.store import DEFAULT_RESULTS, atomic_write_text, to_json
 from ridgeline.units import format_change, format_percent, parse_seconds, si
 
 if TYPE_CHECKING:
-    from ridgeline.machine.datasheets import Datasheet
     from ridgeline.predict.calibration import Calibration
 
 EXAMPLES = """
@@ -47,10 +36,9 @@ EXAMPLES = """
   ridgeline machine describe -o env_info.md
   ridgeline machine note my-server 'zone us-west4-a, 450 W cable'
   ridgeline machine measure --quick
-  ridgeline machine measure --device cuda:0 --device cpu --name my-server
   ridgeline machine measure --energy
   ridgeline machine measure --energy --from loads.csv --name my-board
-  ridgeline machine show my-server --png roofs.png
+  ridgeline machine show my-server
   ridgeline machine diff my-server other.json
   ridgeline machine calibrate --budget 90s
   ridgeline machine export my-server --peaks peaks.json
@@ -64,11 +52,13 @@ app = typer.Typer(
 
 
 @app.command(epilog=EXAMPLES)
-def describe(outputs: Outputs = None, as_json: Json = False, debug: Debug = False) -> None:
+def describe(
+    outputs: opt.Outputs = None, as_json: opt.Json = False, debug: opt.Debug = False
+) -> None:
     """Describe this machine: CPU, caches, memory, GPUs, drivers, libraries, as Markdown or JSON."""
     from ridgeline.machine.describe import describe as describe_machine
 
-    check_outputs("table", ("table",), outputs, (".md", ".json"))
+    opt.check_outputs("table", ("table",), outputs, (".md", ".json"))
     description = describe_machine()
     forms = {".json": to_json(description.to_dict()), ".md": description.to_markdown() + "\n"}
     for path in outputs or ():
@@ -80,10 +70,10 @@ def describe(outputs: Outputs = None, as_json: Json = False, debug: Debug = Fals
 
 @app.command(epilog=EXAMPLES)
 def note(
-    name: str = argument(..., "NAME", "A machine, as reports and `machine list` name it."),
-    text: str | None = argument(None, "TEXT", "What to remember; left out, the note is shown."),
-    results: Results = DEFAULT_RESULTS,
-    debug: Debug = False,
+    name: str = opt.argument(..., "NAME", "A machine, as reports and `machine list` name it."),
+    text: str | None = opt.argument(None, "TEXT", "What to remember; left out, the note is shown."),
+    results: opt.Results = DEFAULT_RESULTS,
+    debug: opt.Debug = False,
 ) -> None:
     """Note what no program can see about a machine (a zone, a cable); reports show it."""
     passports = Passports(results)
@@ -99,24 +89,24 @@ def note(
 
 
 @app.command(epilog=EXAMPLES)
-@takes_groups
+@opt.takes_groups
 def measure(
-    device: list[str] | None = option(
+    device: list[str] | None = opt.option(
         None, "cpu, cuda:0, mps; may be repeated. Default: all accelerators, or the CPU."
     ),
-    quick: bool = option(False, "Fewer samples: about a third of the time.", "--quick"),
-    name: str | None = option(None, "Name of the passport."),
-    energy: bool = option(
+    quick: bool = opt.option(False, "Fewer samples: about a third of the time.", "--quick"),
+    name: str | None = opt.option(None, "Name of the passport."),
+    energy: bool = opt.option(
         False, "Joules per FLOP, per byte and constant power instead of ceilings.", "--energy"
     ),
-    file: Path | None = option(
+    file: Path | None = opt.option(
         None,
         "With --energy: fit the loads of a CSV instead of measuring.",
         "--from",
         metavar="FILE",
     ),
     *,
-    output: Output,
+    output: opt.Output,
 ) -> None:
     """Measure every ceiling of this machine and keep them as its passport.
 
@@ -124,60 +114,45 @@ def measure(
     loads of known work run for a minute, and what they cost joins the passport.
     """
     from ridgeline.machine.measure import choose_devices, count_steps
-    from ridgeline.pipeline.machine import NOISY, describe_noise, measure_passport
+    from ridgeline.pipeline import machine
 
     if file is not None and not energy:
         raise RidgelineError("--from goes with --energy", hint="add --energy, or leave it out")
-    if energy:
-        _measure_energy(device or [], name, file, output)
-        return
-    devices = choose_devices(device or [])
-    with progress_bar(count_steps(devices, quick=quick), quiet=output.quiet) as progress:
-        stored = measure_passport(
-            devices, output.results, name=name, quick=quick, on_progress=progress.start
-        )
-    _print_passport(stored.passport, as_json=output.as_json)
-    if stored.passport.noise > NOISY:
-        show_message(f"note: {describe_noise(stored.passport)}; measure again when it is quiet")
-    for line in () if output.quiet else (*stored.changes, f"wrote {stored.path}"):
-        show_message(line)
-
-
-def _measure_energy(
-    devices: list[str], name: str | None, file: Path | None, output: Output
-) -> None:
-    """Fit a file, or measure the loads of each device."""
-    from ridgeline.machine.measure import choose_devices
-    from ridgeline.pipeline.machine import import_energy, measure_energy
-
-    if file is not None:
-        stored = [import_energy(file, output.results, name=name, device=next(iter(devices), None))]
-    else:
-        chosen = choose_devices(devices)
-        with progress_bar(LOADS * len(chosen), quiet=output.quiet) as progress:
-            stored = [measure_energy(one, output.results, name=name, on_progress=progress.start)
-                      for one in chosen]  # fmt: skip
+    devices = choose_devices(device or []) if file is None else device or []
+    steps = LOADS * len(devices) if energy else count_steps(devices, quick=quick)
+    with progress_bar(steps, quiet=output.quiet) as progress:
+        options: Any = {"name": name, "on_progress": progress.start}
+        if file is not None:
+            chosen = next(iter(devices), None)
+            stored = [machine.import_energy(file, output.results, name=name, device=chosen)]
+        elif energy:
+            stored = [machine.measure_energy(one, output.results, **options) for one in devices]
+        else:
+            stored = [machine.measure_passport(devices, output.results, quick=quick, **options)]
     for one in stored[-1:] if output.as_json else stored:
         _print_passport(one.passport, as_json=output.as_json)
-        if not output.quiet:
-            show_message(f"wrote {one.path}")
+        if one.passport.noise > machine.NOISY and not energy:
+            noise = machine.describe_noise(one.passport)
+            show_message(f"note: {noise}; measure again when it is quiet")
+        for line in () if output.quiet else (*one.changes, f"wrote {one.path}"):
+            show_message(line)
 
 
 @app.command(epilog=EXAMPLES)
-@takes_groups
+@opt.takes_groups
 def calibrate(
-    backend: str = option("auto", "cuda or cpu.", choices=("auto", "cuda", "cpu")),
-    precision: str | None = option(
+    backend: str = opt.option("auto", "cuda or cpu."),
+    precision: str | None = opt.option(
         None, "One or several: fp32,tf32,bf16,amp.", show_default="fp32; on a GPU all of these"
     ),
-    budget: float = option(
+    budget: float = opt.option(
         90.0, "How long: 90s, 3min.", metavar="SECONDS", parser=parse_seconds, show_default="90s"
     ),
-    add: list[str] | None = option(
+    add: list[str] | None = opt.option(
         None, "Measure more of these only: conv, matmul, attention, 'conv 3x3'.", metavar="CLASS"
     ),
-    name: str | None = option(None, "Name of the calibration."),
-    output: Output = Output(),
+    name: str | None = opt.option(None, "Name of the calibration."),
+    output: opt.Output = opt.Output(),
 ) -> None:
     """Measure single operators, from which `ridgeline predict` knows the time of whole steps.
 
@@ -185,18 +160,16 @@ def calibrate(
     what was measured.
     """
     with stopped_at_once():
-        from ridgeline.pipeline.predict import CalibrationRequest, calibrate_machine
+        from ridgeline.pipeline.predict import calibrate_machine
 
-    precisions = tuple(one.strip() for one in precision.split(",")) if precision else ()
+    precisions = [one.strip() for one in precision.split(",")] if precision else []
     for one in precisions:
         one_of("--precision", one, PRECISIONS)
-    request = CalibrationRequest(
-        backend=backend, precisions=precisions, budget_s=budget, groups=tuple(add or ()), name=name
-    )
     with progress_bar(100, quiet=output.quiet, first="importing") as progress:
         stored = calibrate_machine(
-            request, output.results,
-            lambda what, share: progress.update(what, round(100 * share), 100),
+            output.results, backend=backend, precisions=precisions, budget_s=budget,
+            groups=add or (), name=name,
+            on_progress=lambda what, share: progress.update(what, round(100 * share), 100),
         )  # fmt: skip
     print_calibration(stored.calibration, as_json=output.as_json)
     if not output.quiet:
@@ -208,7 +181,7 @@ def calibrate(
 
 @app.command("list", epilog=EXAMPLES)
 def list_passports(
-    results: Results = DEFAULT_RESULTS, as_json: Json = False, debug: Debug = False
+    results: opt.Results = DEFAULT_RESULTS, as_json: opt.Json = False, debug: opt.Debug = False
 ) -> None:
     """List the passports of the results folder."""
     from ridgeline.predict.calibration import Calibrations
@@ -241,96 +214,55 @@ def list_passports(
 
 @app.command(epilog=EXAMPLES)
 def show(
-    name: Annotated[
-        str,
-        typer.Argument(
-            help="A name from `machine list`, a .json file, or a device with a datasheet."
-        ),
-    ],
-    png: Path | None = option(None, "Draw the roofs into a .png or .svg file."),
-    calibration: bool = option(
+    name: str = opt.argument(..., "NAME", "A name from `machine list`, or a .json file."),
+    calibration: bool = opt.option(
         False, "The operators that were measured for predictions.", "--calibration"
     ),
-    results: Results = DEFAULT_RESULTS,
-    as_json: Json = False,
-    debug: Debug = False,
+    results: opt.Results = DEFAULT_RESULTS,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
-    """Show a passport: its ceilings, and the roofs drawn as a picture."""
+    """Show a passport: its ceilings and its energy coefficients; or a calibration."""
     if calibration:
         from ridgeline.predict.calibration import Calibrations
 
-        print_calibration(Calibrations(results).read(name), as_json=as_json)
-        return
-    from ridgeline.machine.datasheets import datasheet_for
-    from ridgeline.pipeline.machine import draw_passport
-
+        return print_calibration(Calibrations(results).read(name), as_json=as_json)
     passports = Passports(results)
-    is_stored = name in passports.names() or name.endswith(".json")
-    sheet = None if is_stored else datasheet_for(name)
-    if sheet is not None:
-        _show_datasheet(sheet, as_json=as_json, png=png)
-        return
     passport = passports.read(name)
     _print_passport(passport, as_json=as_json)
     if (known := passports.note(passport.name)) and not as_json:
         print(plain_text(f"note: {known}"))
-    if png is not None:
-        draw_passport(passport, png)
-        show_message(f"wrote {png}")
-
-
-def _show_datasheet(sheet: Datasheet, *, as_json: bool, png: Path | None) -> None:
-    """The figures that the maker of a device publishes."""
-    if png is not None:
-        raise RidgelineError(
-            f"{sheet.name} was not measured, so there are no roofs to draw",
-            hint="on such a machine: ridgeline machine measure",
-        )
-    ceilings = sheet.ceilings("datasheet")
-    if as_json:
-        print_json({"machine": sheet.name, "ceilings": ceilings})
-        return
-    print(f"{sheet.name}: nothing was measured; these are published figures ({sheet.source})\n")
-    rows = []
-    for c in ceilings:
-        if c["kind"] == "compute":
-            unit = "OP/s" if c["precision"].startswith("int") else "FLOP/s"
-            sums = f", sums in {c['accumulator']}" if c["accumulator"] else ""
-            cells = [f"{c['precision']} {c['path']}{sums}", si(c["flops_per_s"], unit)]
-        elif c["kind"] == "bandwidth":
-            cells = [f"{c['level']} bandwidth", si(c["bytes_per_s"], "B/s")]
-        else:
-            cells = [f"power {c['what']}", si(c["power_w"], "W")]
-        rows.append([*cells, c["confidence"]])
-    print_grid(Grid(header=["ceiling", "published, dense", "confidence"], rows=rows))
 
 
 @app.command(epilog=EXAMPLES)
 def diff(
-    before: Annotated[str, typer.Argument(help="A passport's name or file.")],
-    after: Annotated[str, typer.Argument(help="The other one.")],
-    results: Results = DEFAULT_RESULTS,
-    as_json: Json = False,
-    debug: Debug = False,
+    before: str = opt.argument(..., "BEFORE", "A passport's name or file."),
+    after: str = opt.argument(..., "AFTER", "The other one."),
+    results: opt.Results = DEFAULT_RESULTS,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Compare two passports: what differs, by how much, and what may explain it."""
     from ridgeline.machine.compare import another_machine, changed_settings, differences, label
 
     passports = Passports(results)
     left, right = passports.read(before), passports.read(after)
-    changes = differences(left, right)
-    settings = changed_settings(left, right)
+    changes, settings = differences(left, right), changed_settings(left, right)
     if as_json:
         rows = [{"ceiling": label(d.before), "device": d.before.device, "before": d.before.best,
                  "after": d.after.best, "change": d.change, "explanation": d.explanation}
                 for d in changes]  # fmt: skip
         print_json({"differences": rows, "settings": settings})
         return
-    cells = [[d.before.device, label(d.before), _format_rate(d.before, d.before.best),
-              _format_rate(d.after, d.after.best), format_change(d.change), d.explanation]
-             for d in changes]  # fmt: skip
-    header = ["device", "ceiling", "before", "after", "change", "why"]
-    print_grid(Grid(header=header, rows=cells, text_columns=2, spare=("why",)))
+    columns: Columns = {
+        "device": lambda d: d.before.device,
+        "ceiling": lambda d: label(d.before),
+        "before": lambda d: _format_rate(d.before, d.before.best),
+        "after": lambda d: _format_rate(d.after, d.after.best),
+        "change": lambda d: format_change(d.change),
+        "why": lambda d: d.explanation,
+    }
+    print_grid(make_grid(changes, columns, names=2, spare=("why",)))
     other = another_machine(left.description, right.description)
     if other is not None:
         print(f"these are two different machines ({other})")
@@ -342,13 +274,13 @@ def diff(
 
 @app.command(epilog=EXAMPLES)
 def export(
-    name: Annotated[str, typer.Argument(help="A name from `machine list`.")],
-    output: Path | None = option(None, "Write the passport here.", "-o", "--output"),
-    peaks_file: Path | None = option(
+    name: str = opt.argument(..., "NAME", "A name from `machine list`."),
+    output: Path | None = opt.option(None, "Write the passport here.", "-o", "--output"),
+    peaks_file: Path | None = opt.option(
         None, "Write a peaks.json: GB/s, and GFLOP/s by precision.", "--peaks"
     ),
-    results: Results = DEFAULT_RESULTS,
-    debug: Debug = False,
+    results: opt.Results = DEFAULT_RESULTS,
+    debug: opt.Debug = False,
 ) -> None:
     """Export a passport as JSON, or as the peaks.json that roofline scripts read.
 
@@ -374,10 +306,10 @@ def export(
 
 @app.command("import", epilog=EXAMPLES)
 def import_passport(
-    file: Annotated[Path, typer.Argument(help="A passport or a calibration from elsewhere.")],
-    name: str | None = option(None, "Keep it under another name."),
-    results: Results = DEFAULT_RESULTS,
-    debug: Debug = False,
+    file: Path = opt.argument(..., "FILE", "A passport or a calibration from elsewhere."),
+    name: str | None = opt.option(None, "Keep it under another name."),
+    results: opt.Results = DEFAULT_RESULTS,
+    debug: opt.Debug = False,
 ) -> None:
     """Take a passport from a file, and the calibration that lies there, into the results folder."""
     from ridgeline.pipeline.machine import check_passport_name
@@ -428,23 +360,67 @@ def print_calibration(calibration: Calibration, *, as_json: bool) -> None:
 
 def _print_passport(passport: Passport, *, as_json: bool) -> None:
     """A passport for programs or for people: its ceilings."""
+    from ridgeline.machine.compare import label
+    from ridgeline.machine.datasheets import find_datasheet_rate, find_published_roofs
+
     if as_json:
         print(to_json(passport.to_dict()), end="")
         return
     noise = format_percent(passport.noise)
     print(f"{passport.name}, measured {passport.measured_at[:19]}, noise {noise}\n")
-    header = ["device", "ceiling", "best", "sustained", "spread", "of datasheet", "clock", "power",
-              "limited by", "how"]  # fmt: skip
+    sheets = find_published_roofs(passport)
+
+    def format_share(ceiling: Ceiling) -> str:
+        rate = find_datasheet_rate(ceiling, sheets)
+        return format_percent(ceiling.best / rate) if rate else ""
+
+    columns: Columns = {
+        "device": lambda c: c.device,
+        "ceiling": label,
+        "best": lambda c: _format_rate(c, c.best),
+        "sustained": lambda c: _format_rate(c, c.sustained),
+        "spread": lambda c: format_percent(c.spread),
+        "of datasheet": format_share,
+        "clock": lambda c: _format_condition(c.conditions.clock_hz, 1e6, "MHz"),
+        "power": lambda c: _format_condition(c.conditions.power_w, 1, "W"),
+        "limited by": lambda c: ", ".join(c.conditions.throttle_reasons),
+        "how": _describe_method,
+    }
     spare = ("how", "limited by", "power", "clock", "of datasheet", "sustained")
     if passport.ceilings or not passport.energy:
-        rows = _ceiling_rows(passport)
-        print_grid(Grid(header=header, rows=rows, text_columns=2, spare=spare))
+        print_grid(make_grid(passport.ceilings, columns, names=2, spare=spare))
     for compiler in dict.fromkeys(c.compiler for c in passport.ceilings if c.compiler):
         print(f"C is compiled by {compiler}")
     for absent in passport.missing:
         print(f"not measured: {absent.what}: {absent.reason}")
     for model in passport.energy:
         _print_energy(model)
+
+
+def _format_condition(number: float | None, per: float, unit: str) -> str:
+    return f"{number / per:.0f} {unit}" if number else ""
+
+
+def _format_rate(ceiling: Ceiling, number: float) -> str:
+    """A number of a ceiling's kind, with its unit."""
+    unit = {"compute": "FLOP/s", "bandwidth": "B/s", "launch": "s", "power": "W"}[ceiling.kind]
+    return si(number, "OP/s" if ceiling.precision == "int8" else unit)
+
+
+def _describe_method(ceiling: Ceiling) -> str:
+    """What ran, and for a power level the energy of one unit of its work."""
+    energies = {"FLOP": ceiling.energy_j_per_flop, "byte": ceiling.energy_j_per_byte}
+    each = [f"{si(joules, 'J')} per {what}" for what, joules in energies.items() if joules]
+    return ": ".join([ceiling.brief_how, *each[:1]])
+
+
+POINTS: Columns = {
+    "load": lambda p: p.label,
+    "time": lambda p: si(p.time_s, "s"),
+    "power": lambda p: si(p.power_w, "W"),
+    "model": lambda p: "" if p.residual is None else format_change(p.residual),
+    "left out": lambda p: p.note,
+}
 
 
 def _print_energy(model: EnergyModel) -> None:
@@ -474,45 +450,4 @@ def _print_energy(model: EnergyModel) -> None:
     unsure = [what for what, (one, _) in named.items() if one.interval[0] == 0]
     if unsure:
         print(f"may be nothing at all: {', '.join(unsure)}")
-    points = [
-        [p.label, si(p.time_s, "s"), si(p.power_w, "W"),
-         "" if p.residual is None else format_change(p.residual), p.note]
-        for p in model.points
-    ]  # fmt: skip
-    header = ["load", "time", "power", "model", "left out"]
-    print_grid(Grid(header=header, rows=points, spare=("time",)))
-
-
-def _ceiling_rows(passport: Passport) -> Rows:
-    from ridgeline.machine.compare import label
-    from ridgeline.machine.datasheets import find_datasheet_rate, find_published_roofs
-
-    sheets = find_published_roofs(passport)
-    rows = []
-    for c in passport.ceilings:
-        rate = find_datasheet_rate(c, sheets)
-        during = c.conditions
-        rows.append([
-            c.device, label(c), _format_rate(c, c.best), _format_rate(c, c.sustained),
-            format_percent(c.spread),
-            format_percent(c.best / rate) if rate else "",
-            f"{during.clock_hz / 1e6:.0f} MHz" if during.clock_hz else "",
-            f"{during.power_w:.0f} W" if during.power_w else "",
-            ", ".join(during.throttle_reasons), _describe_method(c),
-        ])  # fmt: skip
-    return rows
-
-
-def _format_rate(ceiling: Ceiling, number: float) -> str:
-    """A number of a ceiling's kind, with its unit."""
-    unit = {"compute": "FLOP/s", "bandwidth": "B/s", "launch": "s", "power": "W"}[ceiling.kind]
-    return si(number, "OP/s" if ceiling.precision == "int8" else unit)
-
-
-def _describe_method(ceiling: Ceiling) -> str:
-    """What ran, and for a power level the energy of one unit of its work."""
-    if ceiling.energy_j_per_flop:
-        return f"{ceiling.brief_how}: {si(ceiling.energy_j_per_flop, 'J')} per FLOP"
-    if ceiling.energy_j_per_byte:
-        return f"{ceiling.brief_how}: {si(ceiling.energy_j_per_byte, 'J')} per byte"
-    return ceiling.brief_how
+    print_grid(make_grid(model.points, POINTS, spare=("time",)))

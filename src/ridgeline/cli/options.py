@@ -1,7 +1,7 @@
 """Options that several commands have, groups of them, and how their texts are parsed.
 
 A group is a dataclass whose fields are options; a command takes it as one parameter. Nothing here
-imports torch, which takes seconds: completion and `--help` need these names.
+imports torch, which takes seconds: `--help` needs these names.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -17,31 +17,15 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from ridgeline.errors import RidgelineError
-from ridgeline.settings import BACKENDS, MODES, OPTIMIZERS, PRECISIONS, one_of
+from ridgeline.settings import one_of
 from ridgeline.store import DEFAULT_RESULTS
 
 if TYPE_CHECKING:
+    from ridgeline.pipeline.count_models import CountOptions
     from ridgeline.report.study import Study
 
 MOST_CHANNELS = 8  # of an image; a side is longer
 LARGEST = 2**31  # beyond it, torch's own sizes overflow
-MODELS = (  # those that completion offers; `ridgeline count --list` has all
-    "alexnet", "bert", "convnext_base", "convnext_small", "convnext_tiny", "deeplabv3_resnet50",
-    "densenet121", "densenet201", "efficientnet_b0", "efficientnet_b4", "efficientnet_v2_l",
-    "efficientnet_v2_m", "efficientnet_v2_s", "fasterrcnn_resnet50_fpn", "fcn_resnet50",
-    "googlenet", "inception_v3", "lstm", "maskrcnn_resnet50_fpn", "maxvit_t", "mobilenet_v2",
-    "mobilenet_v3_large", "mobilenet_v3_small", "regnet_y_16gf", "regnet_y_8gf", "resnet101",
-    "resnet152", "resnet18", "resnet18_cifar", "resnet34", "resnet34_cifar", "resnet50",
-    "resnext101_32x8d", "resnext50_32x4d", "retinanet_resnet50_fpn", "shufflenet_v2_x1_0",
-    "squeezenet1_1", "ssd300_vgg16", "swin_b", "swin_t", "swin_v2_t", "vgg11_cifar", "vgg16",
-    "vgg16_bn", "vgg19", "vit_b_16", "vit_b_32", "vit_l_16", "wide_resnet50_2", "yolo",
-)  # fmt: skip
-SOURCES = (
-    "timm:", "torchvision:", "transformers:bert", "transformers:clip",
-    "transformers:gpt2", "transformers:llama", "transformers:mixtral", "transformers:t5",
-    "transformers:vit", "transformers:whisper",
-)  # fmt: skip
-
 # ---------------------------------------------------------------- parsing
 
 
@@ -73,17 +57,15 @@ def parse_numbers(option_name: str, text: str, *, like: str) -> tuple[int, ...]:
     return numbers
 
 
-def parse_batch_sizes(text: str | None) -> tuple[int, ...] | None:
-    return None if text is None else parse_numbers("--batch-size", text, like="1,8,32")
+def parse_batch_sizes(text: str) -> tuple[int, ...]:
+    return parse_numbers("--batch-size", text, like="1,8,32")
 
 
-def parse_sizes(text: str | None) -> tuple[tuple[int, ...] | None, ...]:
+def parse_sizes(text: str) -> tuple[tuple[int, ...], ...]:
     """`224,320` or `224:320:32`, sides of squares; `224x320` or `3x64x64`, one shape each.
 
     `3,64,64` is one shape, too: no image has a side of so few pixels.
     """
-    if text is None:
-        return (None,)
     like = "224, or 224,320, or 224:320:32 (from, to, step), or 224x320 (height, width), or 3x64x64"
     if found := re.fullmatch(r"(\d+):(\d+):(\d+)", text):
         first, last, step = parse_numbers("--input-size", ",".join(found.groups()), like=like)
@@ -96,21 +78,25 @@ def parse_sizes(text: str | None) -> tuple[tuple[int, ...] | None, ...]:
     return tuple(dict.fromkeys(sizes))
 
 
-def parse_input_size(text: str | None) -> tuple[int, ...] | None:
+def parse_input_size(text: str) -> tuple[int, ...]:
     """The one size of a command that takes no several."""
-    size, *others = parse_sizes(text)
-    if others:
+    sizes = parse_sizes(text)
+    check_one_size(sizes)
+    return sizes[0]
+
+
+def check_one_size(sizes: Sequence[tuple[int, ...]]) -> None:
+    """Refuse several sizes in a command that takes one."""
+    if len(sizes) > 1:
+        texts = ",".join("x".join(map(str, size)) for size in sizes)
         raise RidgelineError(
-            f"--input-size {text!r} is several sizes; this command takes one",
+            f"--input-size {texts!r} is several sizes; this command takes one",
             hint="224x320 is one height and width; `ridgeline run` and `count` take several",
         )
-    return size
 
 
-def parse_config(text: str | None) -> dict[str, Any]:
+def parse_config(text: str) -> dict[str, Any]:
     """`a=1,b=2`, or the path of a config.json."""
-    if text is None:
-        return {}
     if text.endswith(".json"):
         return {"config_file": text}
     pairs = [part.partition("=") for part in text.split(",")]
@@ -139,15 +125,9 @@ def parse_dims(texts: Sequence[str]) -> dict[str, int]:
 # ---------------------------------------------------------------- options
 
 
-def complete(names: Sequence[str]) -> Callable[[str], list[str]]:
-    """The function that typer calls for the names which begin like `incomplete`."""
-    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
-
-
-def option(default: Any, text: str, *names: str, choices: Sequence[str] = (), **more: Any) -> Any:
+def option(default: Any, text: str, *names: str, **more: Any) -> Any:
     """An option; its default is `...` where it is shared, as an annotation."""
-    completion = complete(choices) if choices else None
-    return typer.Option(default, *names, help=text, autocompletion=completion, **more)
+    return typer.Option(default, *names, help=text, **more)
 
 
 def folder(default: Any, text: str, **more: Any) -> Any:
@@ -169,31 +149,35 @@ def argument(default: Any, metavar: str, text: str, **more: Any) -> Any:
 
 
 MODEL_FORMS = "resnet50, torchvision:NAME, timm:NAME, transformers:TYPE, file.py:factory"
-complete_model = complete(MODELS + SOURCES)
-SEVERAL = ("-b", "--batch-size", "--batch-sizes")
+parsed = partial(option, metavar="<str>")  # the `parser` says of what type it is
+batch_sizes = partial(
+    parsed, None, "One or several: 1,8,32.", "-b", "--batch-size", "--batch-sizes",
+    parser=parse_batch_sizes,
+)  # fmt: skip
 
-Model = Annotated[str, argument(..., "MODEL", MODEL_FORMS, autocompletion=complete_model)]
-Models = Annotated[
-    list[str] | None, argument(..., "MODEL…", MODEL_FORMS, autocompletion=complete_model)
-]
+Model = Annotated[str, argument(..., "MODEL", MODEL_FORMS)]
+Models = Annotated[list[str] | None, argument(..., "MODEL…", MODEL_FORMS)]
 InputSize = Annotated[
-    str | None, option(..., "224, or 224x320, or 3x64x64 for a model of your own.")
+    Any,
+    parsed(..., "224, or 224x320, or 3x64x64 for a model of your own.", parser=parse_input_size),
 ]
 InputSizes = Annotated[
-    str | None,
-    option(
-        ..., "One or several: 224,320 or 224:320:32; 224x320 is height and width, 3x64x64 a shape."
+    Any,
+    parsed(
+        ...,
+        "One or several: 224,320 or 224:320:32; 224x320 is height and width, 3x64x64 a shape.",
+        "--input-size",
+        parser=parse_sizes,
     ),
 ]
 SeqLen = Annotated[int | None, option(..., "Tokens per sample.")]
-Config = Annotated[str | None, option(..., "hidden_size=1024,num_layers=4 or a config.json.")]
-Mode = Annotated[str, option(..., "infer or train.", choices=MODES)]
-Precision = Annotated[str, option(..., "fp32, tf32, amp, bf16 or fp16.", choices=PRECISIONS)]
-Optimizer = Annotated[
-    str,
-    option(..., "In train mode: sgd, momentum, adam, adamw, rmsprop, …", choices=(*OPTIMIZERS,)),
+Config = Annotated[
+    Any, parsed(..., "hidden_size=1024,num_layers=4 or a config.json.", parser=parse_config)
 ]
-Backend = Annotated[str, option(..., "auto, cuda, mps or cpu.", choices=BACKENDS)]
+Mode = Annotated[str, option(..., "infer or train.")]
+Precision = Annotated[str, option(..., "fp32, tf32, amp, bf16 or fp16.")]
+Optimizer = Annotated[str, option(..., "In train mode: sgd, momentum, adam, adamw, rmsprop, …")]
+Backend = Annotated[str, option(..., "auto, cuda, mps or cpu.")]
 Device = Annotated[int, option(..., "Which CUDA device.", metavar="N", min=0)]
 Label = Annotated[
     str | None,
@@ -262,6 +246,34 @@ class Output(Group):
     as_json: Json = False
     quiet: Quiet = False
     debug: Debug = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted(Group):
+    """Models to count, and at which sizes, by the fields of CountOptions."""
+
+    models: list[str] | None = argument(None, "MODEL…", f"{MODEL_FORMS}, FILE.onnx")
+    batch_sizes: Any = batch_sizes(show_default="1; an ONNX file may ask for it")
+    mode: Mode = "infer"
+    precision: Precision = "fp32"
+    optimizer: Optimizer = "sgd"
+    input_sizes: InputSizes = None
+    seq_len: SeqLen = None
+    config: Config = None
+    dims: list[str] | None = option(
+        None,
+        "An open dimension of an .onnx file, or a loop's trip count; may be repeated.",
+        "--dim",
+        metavar="NAME=N",
+    )
+
+    def options(self, **more: Any) -> CountOptions:
+        """What is not named is left to its default."""
+        from ridgeline.pipeline.count_models import CountOptions
+
+        more |= {"models": tuple(self.models or ()), "dims": parse_dims(self.dims or [])}
+        values = {**vars(self), **more}
+        return CountOptions(**{name: one for name, one in values.items() if one is not None})
 
 
 @dataclass(frozen=True, kw_only=True)

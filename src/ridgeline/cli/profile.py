@@ -28,12 +28,8 @@ EXAMPLES = """
 
   ridgeline profile resnet50 --precision amp --dry-run
   ridgeline profile resnet50 --precision amp
-  ridgeline profile resnet50 mobilenet_v2 --precision fp32,amp
-  ridgeline profile resnet50 --tool ncu
-  ridgeline profile vgg16 --mode infer --level hierarchical
   ridgeline profile resnet50 --tier time         (no counters, no permission needed)
   ridgeline profile -- python train.py           (steps marked by ridgeline.profile_step())
-  ridgeline profile resnet50 --metrics metric_names_ncu.txt
   ridgeline profile resnet50 --print-ncu         (for a machine without ridgeline)
   ridgeline profile resnet50 --json | jq '.profiles[0].flops'
 
@@ -43,12 +39,9 @@ failed; 3 a run or a profile failed (its reason is stored with it, unless that w
 """
 UNWATCHED_STEPS = 50  # that the time of a step is taken from
 TIME = "time"  # the tier without counters
-TIERS = ("counters", TIME)
-LEVELS = ("dram", "hierarchical")
 AUTO, CUPTI = "auto", "cupti"
-TOOLS = (AUTO, CUPTI, "ncu")
 OF_COUNTERS = ("tool", "level", "dry_run", "metrics")
-OF_SIZES = ("batch_size", "mode", "input_size", "seq_len", "config")
+OF_SIZES = ("batch_sizes", "mode", "input_sizes", "seq_len", "config")
 
 in_profile = partial(option, rich_help_panel="What is counted")
 
@@ -70,13 +63,12 @@ def profile(
     work: Work,
     step: Step,
     tier: str = in_profile(
-        "counters", "counters, or time: kernel times alone, by torch's profiler.", choices=TIERS
+        "counters", "counters, or time: kernel times alone, by torch's profiler."
     ),
-    level: str = in_profile("dram", "dram, or hierarchical: L2 and L1 bytes, too.", choices=LEVELS),
+    level: str = in_profile("dram", "dram, or hierarchical: L2 and L1 bytes, too."),
     tool: str = in_profile(
         AUTO,
         "cupti: in the process itself; ncu: by Nsight Compute around it; auto: ncu if need be.",
-        choices=TOOLS,
     ),
     dry_run: bool = in_profile(
         False, "Show what would be counted and how long it takes.", "--dry-run"

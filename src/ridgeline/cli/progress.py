@@ -24,21 +24,20 @@ class Progress:
     def __init__(self, bars: Any = None) -> None:
         self._bars = bars  # rich's; None: nothing is shown
         self._finished = self._weight = self._shown = 0.0  # of units before, of this, of the bar
-        self._next_s = self._expected_s = self._started_s = 0.0
+        self._expected_s = self._started_s = 0.0
         self._what = ""
         self._live: Any = None
 
-    def expect(self, seconds: float) -> None:
-        """The next unit will take about so long: the bar moves with the clock."""
-        self._next_s = seconds
+    def start(self, what: str, seconds: float = 0.0, *, advance: bool = True) -> None:
+        """Begin the next unit; without `advance`, something that is none of them.
 
-    def start(self, what: str, *, advance: bool = True) -> None:
-        """Begin the next unit; without `advance`, something that is none of them."""
+        With the `seconds` that it will take about, the bar moves with the clock.
+        """
         stop_if_pressed()
         self._what = what
         if advance:
             self._finished += self._weight
-            self._weight, self._expected_s, self._next_s = self._next_s or 1.0, self._next_s, 0.0
+            self._weight, self._expected_s = seconds or 1.0, seconds
             self._started_s = monotonic()
         self._draw(what, self._finished)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from heapq import nlargest
 from io import StringIO
 from pathlib import Path
@@ -25,11 +24,11 @@ from ridgeline.cli.tables import (
 )
 from ridgeline.count import result as layers
 from ridgeline.count.records import cost_dict
-from ridgeline.errors import RidgelineError
 from ridgeline.onnx.compare import EXPLANATIONS, OTHER
+from ridgeline.pipeline.count_models import CountOptions
 from ridgeline.plain import plain_line
 from ridgeline.records import Cost
-from ridgeline.store import atomic_write_text, write_parquet, writing
+from ridgeline.store import atomic_write_text
 from ridgeline.units import (
     format_bytes,
     format_count,
@@ -43,42 +42,22 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-    from ridgeline.count.growth import Formulas, Growth
     from ridgeline.count.result import CountResult
     from ridgeline.onnx.compare import OnnxComparison
     from ridgeline.pipeline.count_models import CountOutcome
 
 SCHEMA = 1  # of the JSON form
-ENDINGS = {".csv": "csv", ".parquet": "parquet", ".md": "markdown", ".json": "json"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountView:
-    """Which rows and columns are shown."""
-
-    table: str = "layers"
-    depth: int | None = None
-    formulas: bool = False
-    limit_bytes: int | None = None
-
-    @property
-    def breaks_down(self) -> bool:
-        """Whether the phases, memory and layers of each of several counts are asked for."""
-        return self.depth is not None or self.formulas or self.table == "ops"
+ENDINGS = {".csv": "csv", ".md": "markdown", ".json": "json"}
 
 
 class Heading(str):
     """The title of what follows."""
 
 
-class Lines(str):
-    """Lines whose breaks and indent matter."""
+Block = Grid | str  # a table, a heading, or a paragraph
 
 
-Block = Grid | str  # a heading, lines, or a paragraph
-
-
-def print_counts(outcome: CountOutcome, view: CountView, form: str) -> None:
+def print_counts(outcome: CountOutcome, view: CountOptions, form: str) -> None:
     """Print the counts as a table, markdown, csv or json."""
     if form == "table":
         _print_blocks(_describe_counts(outcome, view, is_terminal=True), screen())
@@ -90,13 +69,13 @@ def _print_blocks(blocks: Iterable[Block], console: Console) -> None:
     for block in blocks:
         if isinstance(block, Grid):
             print_grid(block, console)
-        elif isinstance(block, Heading | Lines):
-            print_text(f"\n{block}", console, style="bold" if isinstance(block, Heading) else "")
+        elif isinstance(block, Heading):
+            print_text(f"\n{block}", console, style="bold")
         else:
             print_text(block, console)
 
 
-def _render(outcome: CountOutcome, view: CountView, form: str) -> str:
+def _render(outcome: CountOutcome, view: CountOptions, form: str) -> str:
     if form == "json":
         return json.dumps(to_json(outcome, view), indent=2) + "\n"
     if form == "csv":
@@ -108,44 +87,39 @@ def _render(outcome: CountOutcome, view: CountView, form: str) -> str:
 def _block_to_markdown(block: Block) -> str:
     if isinstance(block, Grid):
         return to_markdown(block.header, block.rows)
-    if isinstance(block, Heading):
-        return f"## {block}"
-    return f"```\n{block}\n```" if isinstance(block, Lines) else block
+    return f"## {block}" if isinstance(block, Heading) else block
 
 
 # ---------------------------------------------------------------- files
 
 
 def write_files(
-    outcome: CountOutcome, view: CountView, outputs: Sequence[Path], folder: Path | None
+    outcome: CountOutcome, view: CountOptions, outputs: Sequence[Path], folder: Path | None
 ) -> list[Path]:
     """Write each output in the form that its ending names, and a folder of texts; their paths."""
     if not outcome.results:
         return []
     for path in outputs:
-        form = ENDINGS[path.suffix]
-        if form != "parquet":
-            atomic_write_text(path, _render(outcome, view, form), elsewhere="-o FILE")
-            continue
-        with writing(path.parent, elsewhere="-o FILE"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_parquet(_to_table(outcome, view), path)
+        atomic_write_text(path, _render(outcome, view, ENDINGS[path.suffix]), elsewhere="-o FILE")
     return [*outputs, *(_write_folder(outcome, folder) if folder is not None else [])]
 
 
 def _write_folder(outcome: CountOutcome, folder: Path) -> list[Path]:
-    """A text file for each model and batch, and the summary.json that roofline scripts read."""
+    """A text file for each model and batch, and the summaries that roofline scripts read."""
     import pandas as pd
 
-    texts = {}
     has_sizes = _has_sizes(outcome.results)
-    for result in outcome.results:
-        name = "".join(c if c.isalnum() or c in "._-" else "_" for c in result.model)
-        size = f"_{result.input_text.replace(' ', '_')}" if has_sizes else ""
-        texts[folder / f"{name}_bs{result.batch_size}{size}.txt"] = _describe_all(result)
-    summary = json.dumps(_summarize_forward(outcome.results), indent=2) + "\n"
-    texts[folder / "summary.json"] = summary
-    rows = pd.DataFrame(_summary_rows(outcome.results))
+    texts: dict[Path, str] = {}
+    summary: dict[str, dict[str, Any]] = {}
+    for r in outcome.results:
+        size = f" {r.input_text}" if has_sizes else ""
+        name = "".join(c if c.isalnum() or c in "._-" else "_" for c in r.model)
+        path = folder / f"{name}_bs{r.batch_size}{size.replace(' ', '_')}.txt"
+        texts[path] = _describe_all(r)
+        columns = {**_forward_columns(r), **r.to_dict()}
+        summary.setdefault(f"{r.model}{size}", {})[str(r.batch_size)] = columns
+    rows = pd.DataFrame(map(_summary_row, outcome.results))
+    texts[folder / "summary.json"] = json.dumps(summary, indent=2) + "\n"
     texts[folder / "summary.csv"] = rows.to_csv(index=False)
     for path, text in texts.items():
         atomic_write_text(path, text, elsewhere="--output-dir DIR")
@@ -154,27 +128,15 @@ def _write_folder(outcome: CountOutcome, folder: Path) -> list[Path]:
 
 def _describe_all(result: CountResult) -> str:
     """Everything about one model in plain text: all layers, shapes and formulas."""
-    every = CountView(depth=EVERY_DEPTH, formulas=True)
+    every = CountOptions(models=(), depth=EVERY_DEPTH, formulas=True)
+    blocks = [describe_summary([result]), *_describe_result(result, every, with_memory=True)]
     file = StringIO()
-    _print_blocks(
-        [describe_summary([result]), *_describe_result(result, every, with_memory=True)],
-        screen(file),
-    )
+    _print_blocks(blocks, screen(file))
     return file.getvalue()
 
 
-def _summarize_forward(results: Iterable[CountResult]) -> dict[str, dict[str, Any]]:
-    """Model → batch → counts of the forward pass, in the names that roofline scripts use."""
-    every = list(results)
-    has_sizes = _has_sizes(every)
-    summary: dict[str, dict[str, Any]] = {}
-    for r in every:
-        name = f"{r.model} {r.input_text}" if has_sizes else r.model
-        summary.setdefault(name, {})[str(r.batch_size)] = {**_forward_columns(r), **r.to_dict()}
-    return summary
-
-
 def _forward_columns(r: CountResult) -> dict[str, float]:
+    """Counts of the forward pass, in the names that roofline scripts use."""
     forward, batch = r.phase("forward"), r.batch_size
     return {
         "mult_adds_per_batch_forward": forward.macs,
@@ -184,24 +146,21 @@ def _forward_columns(r: CountResult) -> dict[str, float]:
     }
 
 
-def _summary_rows(results: Iterable[CountResult]) -> list[dict[str, Any]]:
-    """summary.csv: what is one number in summary.json, a row for each count."""
-    return [
-        {
-            **{name: getattr(r, name) for name in ("model", "batch_size", "mode", "precision")},
-            "input": r.input_text,
-            "params": r.params,
-            "parameter_bytes": r.memory.parameter_bytes,
-            "activation_bytes": r.memory.activation_bytes,
-            "layer_output_bytes": r.layer_output_bytes,
-            "peak_bytes": r.memory.peak_bytes,
-            **_forward_columns(r),
-            **cost_dict(r.total),
-            "fused_bytes": r.fused.total_bytes,
-            "coverage": r.coverage,
-        }
-        for r in results
-    ]
+def _summary_row(r: CountResult) -> dict[str, Any]:
+    """A row of summary.csv: what is one number in summary.json."""
+    return {
+        **{name: getattr(r, name) for name in ("model", "batch_size", "mode", "precision")},
+        "input": r.input_text,
+        "params": r.params,
+        "parameter_bytes": r.memory.parameter_bytes,
+        "activation_bytes": r.memory.activation_bytes,
+        "layer_output_bytes": r.layer_output_bytes,
+        "peak_bytes": r.memory.peak_bytes,
+        **_forward_columns(r),
+        **cost_dict(r.total),
+        "fused_bytes": r.fused.total_bytes,
+        "coverage": r.coverage,
+    }
 
 
 def _has_sizes(results: Sequence[CountResult]) -> bool:
@@ -212,10 +171,9 @@ def _has_sizes(results: Sequence[CountResult]) -> bool:
 # ---------------------------------------------------------------- JSON and tables
 
 
-def to_json(outcome: CountOutcome, view: CountView) -> dict[str, Any]:
+def to_json(outcome: CountOutcome, view: CountOptions) -> dict[str, Any]:
     """The form that scripts read; see docs/count.md."""
     optional = {
-        "growth": {model: _growth_to_json(g) for model, g in outcome.growths.items()},
         "max_batch": outcome.max_batches,
         "onnx_comparison": [one.to_dict() for one in outcome.comparisons],
         "errors": [
@@ -223,41 +181,17 @@ def to_json(outcome: CountOutcome, view: CountView) -> dict[str, Any]:
             for model, error in outcome.errors
         ],
     }
-    return {
-        "schema": SCHEMA,
-        "models": [{**result.to_dict(), **_json_rows(result, view)} for result in outcome.results],
-        **{name: content for name, content in optional.items() if content},
-    }
+    models = [result.to_dict() for result in outcome.results]
+    for content, result in zip(models, outcome.results, strict=True):
+        if view.table == "ops":
+            content["ops"] = result.ops.to_dict("records")
+        elif view.breaks_down:
+            content["layers"] = result.layers(view.depth).to_dict("records")
+    known = {name: content for name, content in optional.items() if content}
+    return {"schema": SCHEMA, "models": models, **known}
 
 
-def _json_rows(result: CountResult, view: CountView) -> dict[str, Any]:
-    """Operators, or layers where an option speaks of them."""
-    if view.table == "ops":
-        return {"ops": result.ops.to_dict("records")}
-    if view.depth is not None or view.formulas:
-        return {"layers": result.layers(view.depth).to_dict("records")}
-    return {}
-
-
-def _growth_to_json(growth: Growth) -> dict[str, Any]:
-    """The formulas, null where no polynomial fits."""
-    return {
-        "by_batch": _formulas_to_json(growth.by_batch),
-        "by_size": _formulas_to_json(growth.by_size),
-        "size_name": growth.size_name,
-        "sizes": list(growth.sizes),
-        "notes": list(growth.notes),
-    }
-
-
-def _formulas_to_json(formulas: Formulas) -> dict[str, Any]:
-    return {
-        name: p and {"formula": str(p), "coefficients": [float(c) for c in p.coefficients]}
-        for name, p in formulas.items()
-    }
-
-
-def _to_table(outcome: CountOutcome, view: CountView) -> pd.DataFrame:
+def _to_table(outcome: CountOutcome, view: CountOptions) -> pd.DataFrame:
     """Layers or operators of all results, with the model and batch in front."""
     import pandas as pd
 
@@ -310,8 +244,15 @@ def _shorten(text: str) -> str:
     return text if len(text) <= LONGEST_CELL else f"{text[:LONGEST_CELL]}…"
 
 
+def _name_module(row: dict[str, Any]) -> str:
+    """A layer by its own name, indented by its depth; the path of an operator."""
+    if "depth" not in row:
+        return _shorten(row["path"])
+    return _shorten("  " * max(row["depth"] - 1, 0) + row["path"].rpartition(".")[2])
+
+
 COLUMNS: Columns = {
-    "module": lambda row: _shorten(row["path"]),
+    "module": _name_module,
     "type": lambda row: _shorten(row["type"]),
     "op": lambda row: _shorten(row["op"]),
     "phase": lambda row: row["phase"],
@@ -327,7 +268,7 @@ COLUMNS: Columns = {
 
 
 def _describe_counts(
-    outcome: CountOutcome, view: CountView, *, is_terminal: bool
+    outcome: CountOutcome, view: CountOptions, *, is_terminal: bool
 ) -> Iterator[Block]:
     """Everything for people, in order; the terminal shows either comparisons or layers."""
     yield describe_summary(outcome.results)
@@ -338,8 +279,6 @@ def _describe_counts(
     else:
         for result in () if is_terminal and outcome.comparisons else outcome.results:
             yield from _describe_result(result, view, with_memory=is_terminal)
-    for model, growth in outcome.growths.items():
-        yield Lines("\n".join(_growth_lines(model, growth)))
     limit = format_bytes(view.limit_bytes or 0)
     for model, batch in outcome.max_batches.items():
         yield f"{model}: the largest batch within {limit} is {batch}"
@@ -362,7 +301,9 @@ def _name_settings(result: CountResult) -> str:
     return f"{result.mode}, {result.precision}{optimizer}"
 
 
-def _describe_result(result: CountResult, view: CountView, *, with_memory: bool) -> Iterator[Block]:
+def _describe_result(
+    result: CountResult, view: CountOptions, *, with_memory: bool
+) -> Iterator[Block]:
     name = f"{plain_line(result.model)}, batch {result.batch_size}"
     yield Heading(f"{name}, {_name_settings(result)}")
     if result.mode == "train":
@@ -373,7 +314,7 @@ def _describe_result(result: CountResult, view: CountView, *, with_memory: bool)
     yield from _list_notes(result)
 
 
-def _describe_rows(result: CountResult, view: CountView) -> Iterator[Block]:
+def _describe_rows(result: CountResult, view: CountOptions) -> Iterator[Block]:
     """Layers or operators, the largest: a file without modules may have any number."""
     is_ops = view.table == "ops"
     depth = 1 if view.depth is None else view.depth
@@ -384,7 +325,7 @@ def _describe_rows(result: CountResult, view: CountView) -> Iterator[Block]:
     header = [*(OP_HEADER if is_ops else LAYER_HEADER), *([FORMULA] if view.formulas else [])]
     columns = {title: COLUMNS[title] for title in header}
     names = header.index("output") + 1
-    yield make_grid(map(_indent, shown), columns, names=names, spare=SPARE)
+    yield make_grid(shown, columns, names=names, spare=SPARE)
     if len(shown) < len(rows):
         source = "-o FILE.csv" if is_ops else "--depth 1 or -o FILE.csv"
         others = f"{len(rows) - len(shown):,}"
@@ -401,13 +342,6 @@ def _find_largest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [rows[number] for number in sorted(nlargest(MOST_ROWS, range(len(rows)), key=size))]
 
 
-def _indent(row: dict[str, Any]) -> dict[str, Any]:
-    """A layer by its own name, indented by its depth."""
-    if "depth" not in row:
-        return row
-    return {**row, "path": "  " * max(row["depth"] - 1, 0) + row["path"].rpartition(".")[2]}
-
-
 def describe_summary(results: Sequence[CountResult]) -> Grid:
     """A row per count."""
     if not _has_sizes(results):
@@ -420,9 +354,8 @@ def describe_summary(results: Sequence[CountResult]) -> Grid:
 def describe_phases(result: CountResult) -> Grid:
     total = max(result.total.flops, 1)
     phases = [(name, cost, cost.flops / total) for name, cost in result.phases.items()]
-    return make_grid(
-        phases, PHASES, spare=("transcend.", "share of FLOPs", "MACs", "written", "read")
-    )
+    spare = ("transcend.", "share of FLOPs", "MACs", "written", "read")
+    return make_grid(phases, PHASES, spare=spare)
 
 
 def _memory_rows(result: CountResult) -> Rows:
@@ -437,29 +370,6 @@ def _memory_rows(result: CountResult) -> Rows:
     return [[name, format_bytes(size)] for name, size in parts.items() if size]
 
 
-GROWTH_NAMES = {
-    "macs": "MACs", "flops": "FLOPs", "moved_bytes": "bytes moved", "peak_bytes": "peak bytes"
-}  # fmt: skip
-
-
-def _growth_lines(model: str, growth: Growth) -> Iterator[str]:
-    """`FLOPs = 8.22e9·N` and its like; exact, checked at one more size."""
-    yield f"{model} grows with the batch N ({growth.size_name} {growth.size}):"
-    yield from _formula_lines(growth.by_batch)
-    if growth.sizes:
-        first, second, *_, last = growth.sizes
-        span = f"{first}…{last} in steps of {second - first}"
-        yield f"and, one sample, with the {growth.size_name} S ({span}):"
-        yield from _formula_lines(growth.by_size)
-    yield from (f"  note: {note}" for note in growth.notes)
-
-
-def _formula_lines(formulas: Formulas) -> Iterator[str]:
-    for key, name in GROWTH_NAMES.items():
-        formula = formulas.get(key)
-        yield f"  {name} = {formula}" if formula else f"  {name}: no polynomial fits these sizes"
-
-
 def _list_notes(result: CountResult) -> Iterator[str]:
     """Notes of the count, and what is not in its numbers."""
     yield from (f"note: {note}" for note in result.notes)
@@ -472,12 +382,12 @@ def _list_notes(result: CountResult) -> Iterator[str]:
 
 # ---------------------------------------------------------------- the comparison with ONNX
 
-CHANGES: Columns = {  # of a cost that is a difference
-    "MACs": lambda change: _format_signed(change.macs, si),
-    "other FLOPs": lambda change: _format_signed(change.other_flops, si),
-    "transcend.": lambda change: _format_signed(change.transcendentals, si),
-    "read": lambda change: _format_signed(change.read_bytes, format_bytes),
-    "written": lambda change: _format_signed(change.written_bytes, format_bytes),
+CHANGES: dict[str, tuple[str, Callable[[float], str]]] = {  # title: part of a cost, its format
+    "MACs": ("macs", si),
+    "other FLOPs": ("other_flops", si),
+    "transcend.": ("transcendentals", si),
+    "read": ("read_bytes", format_bytes),
+    "written": ("written_bytes", format_bytes),
 }
 CHANGES_SPARE = ("transcend.", "modules", "MACs")  # the verdict has the MACs
 MOST_MODULES = 3  # named in the verdict
@@ -516,17 +426,6 @@ def describe_macs(comparison: OnnxComparison) -> str:
     return f"{text}; different in {names}{more}" if unequal else f"{text}, and in every module"
 
 
-def check_same_macs(comparison: OnnxComparison) -> None:
-    """Refuse a file with other products: it is one of another model, or of other sizes."""
-    if comparison.unexplained_macs:
-        raise RidgelineError(
-            f"{comparison.file} is not {comparison.model} at batch {comparison.batch_size}:"
-            f" {describe_macs(comparison)}",
-            hint="give the sizes that the file was exported with (-b, --input-size, --seq-len,"
-            " --dim), or export it again",
-        )
-
-
 def _module_rows(comparison: OnnxComparison, depth: int) -> Rows:
     sums: dict[str, list[Cost]] = defaultdict(lambda: [Cost(), Cost()])
     for row in comparison.modules:
@@ -538,18 +437,17 @@ def _module_rows(comparison: OnnxComparison, depth: int) -> Rows:
 
 
 def _format_change(change: Cost) -> list[str]:
-    return [cell(change) for cell in CHANGES.values()]
+    return [_format_signed(getattr(change, part), form) for part, form in CHANGES.values()]
 
 
 def _format_shares(comparison: OnnxComparison) -> list[str]:
     """The differences as shares of the model's own."""
-    names = ("macs", "other_flops", "transcendentals", "read_bytes", "written_bytes")
     change, whole = comparison.change, comparison.pytorch
     return [
-        _format_signed(getattr(change, name) / getattr(whole, name), format_percent)
-        if getattr(whole, name)
+        _format_signed(getattr(change, part) / getattr(whole, part), format_percent)
+        if getattr(whole, part)
         else NOT_KNOWN
-        for name in names
+        for part, _ in CHANGES.values()
     ]
 
 

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ridgeline.cli import options as opt
 from ridgeline.cli.messages import print_json, show_message, show_notes
-from ridgeline.cli.options import (
-    Figures,
-    Notebook,
-    Output,
-    StoredRuns,
-    Title,
-    option,
-    takes_groups,
-)
 from ridgeline.plain import plain_text
 
 EXAMPLES = """
@@ -21,24 +13,22 @@ EXAMPLES = """
 
   ridgeline report
   ridgeline report resnet50 vgg16 --title "Two networks on one card"
-  ridgeline report my-label --notebook
   ridgeline report --hypotheses mine.yaml
-  ridgeline report --results other/results --no-figures
   ridgeline report --json | jq -r .report
 """
 
 
-@takes_groups
+@opt.takes_groups
 def report(
-    stored: StoredRuns,
-    title: Title = None,
-    figures: Figures = True,
-    notebook: Notebook = False,
-    hypotheses: Path | None = option(
+    stored: opt.StoredRuns,
+    title: opt.Title = None,
+    figures: opt.Figures = True,
+    notebook: opt.Notebook = False,
+    hypotheses: Path | None = opt.option(
         None, "Your own hypotheses, in YAML: claims and comparisons of results.", metavar="FILE"
     ),
     *,
-    output: Output,
+    output: opt.Output,
 ) -> None:
     """Write the page, report.md, figures and tables of what is stored; nothing is run.
 

@@ -20,11 +20,8 @@ EXAMPLES = """
 
   ridgeline roofline
   ridgeline roofline resnet50 --layers
-  ridgeline roofline my-label --kind classic,layers --format svg
   ridgeline roofline --peak-compute 8.1 --peak-bw 300
-  ridgeline roofline --peak-compute fp32=67T,tf32=494T --peak-bw 4.8TB/s
   ridgeline roofline --energy
-  ridgeline roofline --peaks peaks.json --json | jq '.points[0].bound'
   ridgeline import step.csv --label "RN18 FP32 BS128"
   ridgeline roofline --label "RN18 FP32 BS128" --peak-compute 8.1 --peak-bw 300 \\
     --out roofline.png --summary summary.csv

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,6 @@ from ridgeline.settings import DEFAULT_BATCH
 from ridgeline.signals import interrupts_later, interrupts_noted
 
 if TYPE_CHECKING:
-    from ridgeline.cli.progress import Progress
     from ridgeline.pipeline.cases import Case
     from ridgeline.records import RunResult
 
@@ -23,12 +21,9 @@ EXAMPLES = """
 
   ridgeline run resnet50
   ridgeline run resnet50 vgg16 mobilenet_v2 -b 16,32,64,128 --mode train --precision amp
-  ridgeline run resnet50 --layers --no-energy
   ridgeline run resnet50 --mode train --data data/imagenet-mini --workers 4 --pin-memory
   ridgeline run transformers:gpt2 --mode train --seq-len 512 --optimizer adamw
   ridgeline run resnet50 -b 32 --repeats 3 --label first-try
-  ridgeline run resnet50 --mode infer --input-size 224:512:32
-  ridgeline run vit_b_16 --mode train --precision amp --find-max-batch
   ridgeline run resnet18_cifar --json | jq '.runs[0].step_time_s.median'
 
 [bold]Exit code[/]: 0 all went well; 2 something asked for is not possible; 3 a run failed (its
@@ -62,16 +57,10 @@ def run(
     if list_models:
         return messages.show_models(work.models or [], as_json=output.as_json)
     work.check_named("run")
-    if find_max_batch and work.batch_size is not None:
+    if find_max_batch and work.batch_sizes is not None:
         raise RidgelineError(
             "--batch-size and --find-max-batch exclude each other",
             hint="leave --batch-size out to run the largest batch that fits",
-        )
-    for name in filter(str.isdecimal, work.models or ()) if find_max_batch else ():
-        raise RidgelineError(
-            f"--find-max-batch of `run` takes no size, and {name!r} is no model",
-            hint="it fills the memory that is here; for another size,"
-            f" `ridgeline count MODEL --find-max-batch {name}GB` finds it without running",
         )
     fixed = {"compile": "default"} if uses_compile and not step.values["compile"] else {}
     selection = work.select(
@@ -91,8 +80,14 @@ def run(
                 import ridgeline.measure.preload  # noqa: F401
         with progress_bar(selection.case_count, quiet=output.quiet) as progress:
             runner.progress = progress
+
+            def print_line(case: Case, result: RunResult) -> None:
+                # where nobody reads any more, the run is stored all the same
+                with progress.aside(), suppress(OSError):
+                    print(show_runs.measured_line(case.spec, result), flush=True)
+
             if not output.as_json:
-                runner.on_result = _line_printer(progress)
+                runner.on_result = print_line
             run_selection(
                 selection,
                 runner,
@@ -106,15 +101,3 @@ def run(
     if interrupts:
         messages.end_interrupted(f"; runs kept: {len(runner.runs)}" if runner.runs else "")
     messages.end_runs(runner)
-
-
-def _line_printer(progress: Progress) -> Callable[[Case, RunResult], None]:
-    """Prints the line for scripts, before anything can happen to the run."""
-    from ridgeline.cli.show_runs import measured_line
-
-    def print_line(case: Case, result: RunResult) -> None:
-        # where nobody reads any more, the run is stored all the same, and the end says it again
-        with progress.aside(), suppress(OSError):
-            print(measured_line(case.spec, result), flush=True)
-
-    return print_line

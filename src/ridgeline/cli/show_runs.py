@@ -94,6 +94,10 @@ def run_to_json(run: Run, results: ResultsFolder) -> dict[str, Any]:
     step = result.step_time_s if is_ok else None
     layers = result.layers if is_ok else None
     energy = (result.energy if is_ok else None) or EnergyResult()
+    layer_rows = None
+    if layers:  # the rows of layers.parquet but for their samples
+        table = results.read_table(run.run_id, "layers")
+        layer_rows = to_records(table.drop(columns=SAMPLES, errors="ignore"))
     return {
         "run_id": run.run_id,
         **{key: getattr(request, key) for key in REQUEST_KEYS},
@@ -108,15 +112,9 @@ def run_to_json(run: Run, results: ResultsFolder) -> dict[str, Any]:
         "step_time_s": {key: getattr(step, key) for key in STEP_KEYS} if step else None,
         "step_time_interval_s": step.interval if step else None,
         "split_s": {name: part.median for name, part in result.split_s.items()} if step else None,
-        "layers": _layer_rows(run, results) if layers else None,
+        "layers": layer_rows,
         "layers_together": to_dict(layers),
     }
-
-
-def _layer_rows(run: Run, results: ResultsFolder) -> list[dict[str, Any]]:
-    """The rows of layers.parquet but for their samples."""
-    table = results.read_table(run.run_id, "layers")
-    return to_records(table.drop(columns=SAMPLES, errors="ignore"))
 
 
 # ---------------------------------------------------------------- for people

@@ -7,7 +7,6 @@ defaults. A new setting is a field of `Settings`, a row here, and its use.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from inspect import Parameter
@@ -17,11 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from ridgeline.cli import options as opt
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import (
-    ALGORITHMS,
-    BACKENDS,
-    COMPILE_MODES,
-    OPTIMIZERS,
-    PRECISIONS,
     SYNTHETIC,
     SYNTHETIC_HOST,
     Settings,
@@ -45,17 +39,12 @@ class Work(opt.Group):
     """The models, and all that decides the size of their work."""
 
     models: opt.Models = None
-    batch_size: str | None = opt.option(
-        None, "One or several: 1,8,32.", *opt.SEVERAL, show_default="32; chosen by analyze"
-    )
+    batch_sizes: Any = opt.batch_sizes(show_default="32; chosen by analyze")
     mode: opt.Mode = "train"
     precision: str | None = opt.option(
-        None,
-        "One or several of fp32, tf32, amp, bf16, fp16.",
-        choices=PRECISIONS,
-        show_default="fp32",
+        None, "One or several of fp32, tf32, amp, bf16, fp16.", show_default="fp32"
     )
-    input_size: opt.InputSizes = None
+    input_sizes: opt.InputSizes = None
     seq_len: opt.SeqLen = None
     config: opt.Config = None
 
@@ -74,17 +63,15 @@ class Work(opt.Group):
 
         check_mode(self.mode)
         if not several_sizes:
-            opt.parse_input_size(self.input_size)
-        first_size, *more_sizes = opt.parse_sizes(self.input_size)
+            opt.check_one_size(self.input_sizes or ())
         return Selection(
             models=tuple(self.models or ()),
             settings=step.settings(self.precision or "fp32", **fixed),
-            batch_sizes=opt.parse_batch_sizes(self.batch_size) or default_batch_sizes,
+            batch_sizes=self.batch_sizes or default_batch_sizes,
             mode=self.mode,
-            input_size=first_size,
-            more_sizes=tuple(more_sizes),
+            input_sizes=self.input_sizes or (None,),
             seq_len=self.seq_len,
-            config=opt.parse_config(self.config),
+            config=self.config or {},
             repeats=repeats,
             label=label or "",
         )
@@ -122,16 +109,19 @@ class StepOption:
     panel: str
     commands: str  # that have it
     help: str
-    choices: Sequence[str] = ()
     flag: str = ""  # if it is not named as the field
+
+    def annotate(self, kind: Any) -> Any:
+        """The type of a setting, as an option that typer understands."""
+        flag = self.flag or f"--{self.name.replace('_', '-')}"
+        return Annotated[kind, opt.option(..., self.help, flag, rich_help_panel=self.panel)]
 
 
 EVERYWHERE = "run analyze profile"
 STEP_OPTIONS = (
-    StepOption("backend", STEP, "run analyze conv", "auto, cuda, mps or cpu.", BACKENDS),
+    StepOption("backend", STEP, "run analyze conv", "auto, cuda, mps or cpu."),
     StepOption("device", STEP, f"{EVERYWHERE} conv", "Which CUDA device."),
-    StepOption("optimizer", STEP, EVERYWHERE, "sgd, momentum, adam, adamw, rmsprop, …",
-               tuple(OPTIMIZERS)),
+    StepOption("optimizer", STEP, EVERYWHERE, "sgd, momentum, adam, adamw, rmsprop, …"),
     StepOption("lr", STEP, "run", "Learning rate; 0.001 if not given."),
     StepOption("momentum", STEP, "run", "For optimizers that have one."),
     StepOption("weight_decay", STEP, "run", "As the optimizer means it."),
@@ -142,10 +132,8 @@ STEP_OPTIONS = (
                "Deterministic algorithms where there are any."),
     StepOption("cudnn_benchmark", STEP, "run analyze", "Let cuDNN try its algorithms first."),
     StepOption("compile", STEP, EVERYWHERE,
-               "Use torch.compile: default, reduce-overhead or max-autotune.", COMPILE_MODES,
-               "--compile-mode"),
-    StepOption("algorithm", STEP, "run", "Of convolutions: `ridgeline conv --list-algorithms`.",
-               ALGORITHMS),
+               "Use torch.compile: default, reduce-overhead or max-autotune.", "--compile-mode"),
+    StepOption("algorithm", STEP, "run", "Of convolutions: `ridgeline conv --list-algorithms`."),
     StepOption("seed", STEP, EVERYWHERE, "Of weights, data and shuffling."),
     StepOption("weights", STEP, "run", "Weights of `ridgeline train`, or a state_dict in a file."),
     StepOption("warmup_iters", MEASURED, "run",
@@ -155,8 +143,8 @@ STEP_OPTIONS = (
     StepOption("nvtx", MEASURED, "run", "Name steps and phases for Nsight."),
     StepOption("layers", MEASURED, "run", "Time every module, in a pass of its own."),
     StepOption("energy", MEASURED, "run analyze conv",
-               "Measure joules; by default where there is a meter.", (), "--energy/--no-energy"),
-    StepOption("energy_time_s", MEASURED, "run", "Seconds under load for energy.", (),
+               "Measure joules; by default where there is a meter.", "--energy/--no-energy"),
+    StepOption("energy_time_s", MEASURED, "run", "Seconds under load for energy.",
                "--energy-time"),
     StepOption("layer_energy", MEASURED, "run",
                "Joules per layer, by repeating each; takes minutes."),
@@ -165,7 +153,7 @@ STEP_OPTIONS = (
     StepOption("workers", DATA, "run", "Processes that load data."),
     StepOption("pin_memory", DATA, "run", "Copy from page-locked memory."),
     StepOption("prefetch_factor", DATA, "run", "Batches that each worker keeps ready."),
-    StepOption("augment", DATA, "run", "Random crops and flips.", (), "--augment/--no-augment"),
+    StepOption("augment", DATA, "run", "Random crops and flips.", "--augment/--no-augment"),
 )  # fmt: skip
 
 
@@ -179,10 +167,10 @@ class Step(opt.Group):
     def parameters(cls, command: str) -> list[Parameter]:
         types = get_type_hints(Settings)
         defaults = {field.name: field.default for field in fields(Settings)}
-        rows = [row for row in STEP_OPTIONS if command in row.commands.split()]
         return [
-            opt.make_parameter(row.name, _annotate(types[row.name], row), defaults[row.name])
-            for row in rows
+            opt.make_parameter(row.name, row.annotate(types[row.name]), defaults[row.name])
+            for row in STEP_OPTIONS
+            if command in row.commands.split()
         ]
 
     def settings(self, precisions: str, **fixed: Any) -> tuple[Settings, ...]:
@@ -196,11 +184,3 @@ class Step(opt.Group):
         values = {**self.values, **fixed}
         names = dict.fromkeys(name.strip() for name in precisions.split(","))
         return tuple(Settings(**values, precision=name) for name in names)
-
-
-def _annotate(kind: Any, row: StepOption) -> Any:
-    """The type of a setting, as an option that typer understands."""
-    flag = row.flag or f"--{row.name.replace('_', '-')}"
-    return Annotated[
-        kind, opt.option(..., row.help, flag, choices=row.choices, rich_help_panel=row.panel)
-    ]

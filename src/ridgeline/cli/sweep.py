@@ -7,17 +7,25 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ridgeline.cli.messages import SOME_FAILED, messages_unless, print_json, show_message
+from ridgeline.cli.messages import (
+    SOME_FAILED,
+    end_interrupted,
+    messages_unless,
+    print_json,
+    show_message,
+)
 from ridgeline.cli.options import Output, argument, option, takes_groups
+from ridgeline.cli.tables import NOT_KNOWN, Columns, make_grid, print_grid
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import one_of
+from ridgeline.units import format_time
 
 if TYPE_CHECKING:
     from ridgeline.sweep.ledger import CaseRecord
     from ridgeline.sweep.plan import SweepCase
-    from ridgeline.sweep.run import SlurmRun, Sweep
+    from ridgeline.sweep.run import Sweep
     from ridgeline.sweep.status import StageStatus
 
 EXECUTORS = ("local", "slurm")
@@ -27,9 +35,7 @@ EXAMPLES = """
   ridgeline sweep --list                                   # ready matrices
   ridgeline sweep --copy laptop-cpu                        # a file to change
   ridgeline sweep laptop-cpu.yaml --dry-run                # how many cases, how long
-  ridgeline sweep laptop-cpu.yaml --dry-run --markdown     # the run matrix, for a plan on paper
   ridgeline sweep laptop-cpu.yaml
-  ridgeline sweep laptop-cpu --stage quick --retry-failed
   ridgeline sweep study.yaml --executor slurm              # one job array a stage
   ridgeline sweep cancel study
 
@@ -58,7 +64,7 @@ def sweep(
     markdown: bool = option(
         False, "With --dry-run: the run matrix with done and open cases.", "--markdown"
     ),
-    executor: str = option("local", "local or slurm.", choices=EXECUTORS),
+    executor: str = option("local", "local or slurm."),
     parallel: int = option(
         1, "Processes that run cases at once; each has a GPU of its own.", min=1
     ),
@@ -213,8 +219,6 @@ def _print_matrix(plan: Sweep, stage: str | None) -> None:
 
 
 def _describe_plan(status: StageStatus) -> str:
-    from ridgeline.units import format_time
-
     guess = ", a guess: nothing like it has been run yet" if status.is_guess else ""
     return (
         f"{status.total} cases, {status.done} done, {status.failed} failed;"
@@ -227,61 +231,48 @@ def _describe_plan(status: StageStatus) -> str:
 
 def _run_here(plan: Sweep, stage: str | None, parallel: int, *, as_json: bool, quiet: bool) -> None:
     from ridgeline.cli.progress import progress_bar
+    from ridgeline.signals import interrupts_later, interrupts_noted
     from ridgeline.sweep.run import LocalRun
 
     total = sum(len(plan.open_cases(s.name)) for s in plan.stages_from(stage))
-    interrupted, is_silent = False, quiet or as_json
+    interrupts, is_silent = list[int](), quiet or as_json
     stdout = subprocess.DEVNULL if is_silent else None
     run = LocalRun(sweep=plan, parallel=parallel, stdout=stdout)
-    try:
-        with progress_bar(total, quiet=quiet or parallel > 1) as progress:
-            run.progress = progress
+    with (
+        interrupts_noted(interrupts),
+        progress_bar(total, quiet=quiet or parallel > 1) as progress,
+    ):
+        run.progress = progress
 
-            def show(case: SweepCase, record: CaseRecord) -> None:
-                if not is_silent:
-                    with progress.aside():
-                        _print_record(case, record)
+        def show(case: SweepCase, record: CaseRecord) -> None:
+            if not is_silent:
+                with progress.aside():
+                    _print_record(case, record)
 
-            run.on_record = show
-            run.run(stage)
-    except KeyboardInterrupt:
-        interrupted = True
-    _finish(plan, as_json=as_json, quiet=quiet, interrupted=interrupted)
-
-
-def _print_record(case: SweepCase, record: CaseRecord) -> None:
-    from ridgeline.units import format_time
-
-    took = f" ({format_time(record.time_s)})" if record.time_s else ""
-    why = f": {record.detail}" if record.detail else ""
-    print(f"{record.status}: {case.name}{took}{why}", flush=True)
-
-
-def _finish(plan: Sweep, *, as_json: bool, quiet: bool, interrupted: bool) -> None:
-    """Views, tables and the status; the exit code."""
-    from ridgeline.signals import INTERRUPTED, interrupts_later
-
-    with interrupts_later():
+        run.on_record = show
+        run.run(stage)
+    with interrupts_later():  # views, tables and the status
         plan.write_tables()
         stages = plan.status()
         print_stages(stages, as_json=as_json)
         if plan.stopped:
             show_message(f"note: stopped: {plan.stopped}")
-    if interrupted:
-        show_message("ridgeline: interrupted; the same command goes on where this ended")
-        sys.exit(INTERRUPTED)
-    if not quiet and not as_json:
-        _advise(plan, stages)
+    if interrupts:
+        end_interrupted("; the same command goes on where this ended")
+    advice = {
+        f"report {plan.matrix.name}": any(status.done for status in stages),
+        f"sweep {plan.matrix.name} --retry-failed": any(status.failed for status in stages),
+    }
+    for words in (words for words, is_useful in advice.items() if is_useful and not is_silent):
+        show_message(f"next: ridgeline {words} --results {plan.results.path}")
     if any(status.failed for status in stages):
         sys.exit(SOME_FAILED)
 
 
-def _advise(plan: Sweep, stages: list[StageStatus]) -> None:
-    folder = plan.results.path
-    if any(status.done for status in stages):
-        show_message(f"next: ridgeline report {plan.matrix.name} --results {folder}")
-    if any(status.failed for status in stages):
-        show_message(f"next: ridgeline sweep {plan.matrix.name} --retry-failed --results {folder}")
+def _print_record(case: SweepCase, record: CaseRecord) -> None:
+    took = f" ({format_time(record.time_s)})" if record.time_s else ""
+    why = f": {record.detail}" if record.detail else ""
+    print(f"{record.status}: {case.name}{took}{why}", flush=True)
 
 
 def _run_on_slurm(
@@ -295,7 +286,9 @@ def _run_on_slurm(
     run = SlurmRun(sweep=plan, on_message=say)
     run.run(stage)
     if as_json:
-        print_json(_describe_jobs(run))
+        jobs = [{"job_id": job.job_id, "stage": job.stage, "shards": list(job.shards)}
+                for job in run.submitted]  # fmt: skip
+        print_json({"name": plan.matrix.name, "jobs": jobs, "stopped": plan.stopped})
     else:
         for job in run.submitted:
             shards = counted(len(job.shards), "shard")
@@ -305,12 +298,6 @@ def _run_on_slurm(
         elif not run.submitted:
             print("nothing was submitted: every case is done, failed, or waits in a job already")
     say(f"how far it is: ridgeline status {plan.matrix.name} --results {plan.results.path}")
-
-
-def _describe_jobs(run: SlurmRun) -> dict[str, Any]:
-    jobs = [{"job_id": job.job_id, "stage": job.stage, "shards": list(job.shards)}
-            for job in run.submitted]  # fmt: skip
-    return {"name": run.sweep.matrix.name, "jobs": jobs, "stopped": run.sweep.stopped}
 
 
 # ---------------------------------------------------------------- how far sweeps are
@@ -337,22 +324,26 @@ def status(
         time.sleep(WATCH_S)
 
 
+STAGES: Columns = {
+    "sweep": lambda one: one.name,
+    "stage": lambda one: one.stage,
+    "cases": lambda one: str(one.total),
+    "done": lambda one: str(one.done),
+    "running": lambda one: str(one.running),
+    "pending": lambda one: str(one.pending),
+    "failed": lambda one: str(one.failed),
+    "to go": lambda one: (
+        "~" * one.is_guess + format_time(one.remaining_s) if not one.is_finished else NOT_KNOWN
+    ),
+}
+
+
 def print_stages(stages: list[StageStatus], *, as_json: bool) -> None:
     """The stages of sweeps as a table, with the reasons of what failed or waits."""
     if as_json:
         print_json({"sweeps": [one.to_dict() for one in stages]})
         return
-    from ridgeline.cli.tables import Grid, print_grid
-    from ridgeline.units import format_time
-
-    rows = [
-        [one.name, one.stage, str(one.total), str(one.done), str(one.running), str(one.pending),
-         str(one.failed),
-         "–" if one.is_finished else f"{'~' if one.is_guess else ''}{format_time(one.remaining_s)}"]
-        for one in stages
-    ]  # fmt: skip
-    header = ["sweep", "stage", "cases", "done", "running", "pending", "failed", "to go"]
-    print_grid(Grid(header=header, rows=rows, text_columns=2))
+    print_grid(make_grid(stages, STAGES, names=2))
     for one in stages:
         reasons = Counter(f"{r.status}: {r.detail}" if r.detail else r.status
                           for _, r in one.failures)  # fmt: skip

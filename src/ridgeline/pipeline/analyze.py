@@ -15,11 +15,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
+from ridgeline.measure.isolation import Work
 from ridgeline.pipeline.cases import CaseRunner, ProgressListener, Selection
-from ridgeline.pipeline.count_models import CountTask, ModuleWork, count_task
+from ridgeline.pipeline.count_models import ModuleWork, count_task
 from ridgeline.pipeline.machine import device_task, is_measured, machine_task
 from ridgeline.pipeline.outputs import Outputs, write_points, write_report
-from ridgeline.pipeline.predict import PredictTask, is_calibrated, predict_task
+from ridgeline.pipeline.predict import is_calibrated, predict_task
 from ridgeline.pipeline.profile import profile_runs, reason_to_skip
 from ridgeline.report.study import STAGES_FILE, Study, read_stages, read_study
 from ridgeline.report.summary import write_headline
@@ -137,12 +138,15 @@ class Analysis:
         sizes = self.selection.batch_sizes or ((1,) if self.is_quick else (1, 2))
         return replace(self.selection, batch_sizes=sizes).case_count
 
+    def do(self, work: Work[Any]) -> Any:
+        """What a task returns that gets the results folder."""
+        return self.runner.executor.do(work, self.runner.results.path, self.on_progress).value()
+
     def on_progress(self, what: str) -> None:
         self.runner.progress.update(what, 0, 0)
 
     def start(self, what: str, seconds: float) -> None:
-        self.runner.progress.expect(seconds)
-        self.runner.progress.start(what)
+        self.runner.progress.start(what, seconds)
 
 
 def find_device(analysis: Analysis) -> None:
@@ -195,8 +199,7 @@ def _measure_machine(analysis: Analysis, stage: Stage) -> None:
         quick=analysis.is_quick,
         remeasure=analysis.remeasure,
     )
-    results = analysis.runner.results.path
-    answer = analysis.runner.executor.do(work, results, analysis.on_progress).value()
+    answer = analysis.do(work)
     analysis.machine, stage.reason = answer.name, answer.note
     stage.status = "cached" if answer.is_cached else "done"
 
@@ -204,14 +207,14 @@ def _measure_machine(analysis: Analysis, stage: Stage) -> None:
 def _count(analysis: Analysis, stage: Stage) -> None:
     """Count, and choose batch sizes where none is named."""
     analysis.start("counting", COUNT_S * len(analysis.selection.models))
-    task = CountTask(
-        results=analysis.runner.results.path,
+    work = partial(
+        count_task,
         selection=analysis.selection,
         machine=analysis.machine,
         is_quick=analysis.is_quick,
         module=analysis.module,
     )
-    answer = analysis.runner.executor.do(count_task, task, analysis.on_progress).value()
+    answer = analysis.do(work)
     stage.reason = "; ".join(answer.problems) or f"{answer.counted} configurations counted"
     stage.status = "failed" if answer.problems and not answer.counted else "done"
     analysis.problems += answer.problems
@@ -222,19 +225,18 @@ def _count(analysis: Analysis, stage: Stage) -> None:
 
 def _predict(analysis: Analysis) -> str:
     """Predict the steps before they run; how many, or why not."""
-    task = PredictTask(
-        results=analysis.runner.results.path,
+    work = partial(
+        predict_task,
         selection=analysis.selection,
         batch_sizes=analysis.batch_sizes,
         device=analysis.device,
         module=analysis.module,
     )
     try:
-        predicted = analysis.runner.executor.do(predict_task, task, analysis.on_progress).value()
+        return f"{analysis.do(work)} predicted"
     except RidgelineError as error:
         analysis.problems.append(f"no predictions: {error.problem}")
         return "no predictions"
-    return f"{predicted} predicted"
 
 
 def _run_models(analysis: Analysis, stage: Stage) -> None:

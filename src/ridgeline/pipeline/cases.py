@@ -1,13 +1,8 @@
 """Cases and their runner: each is measured, in its own process or in this one, and stored at once.
 
-    runner = CaseRunner(results=ResultsFolder(Path("results")))
-    runner.run(Case(spec=spec, settings=settings, label="matrix") for spec, settings in matrix)
-    runner.completed, runner.failed, runner.errors
-
 A case that crashes is a failed run, an input that is wrong is noted, and the next case goes on. An
-interrupt leaves what is stored in the results folder, and in the runner's lists. The settings of a
-case name its device. Cases may come from a generator: the next one is asked for when the one before
-it is stored. `run_selection` runs every combination of a `Selection`.
+interrupt leaves what is stored in the results folder, and in the runner's lists. Cases may come
+from a generator: the next one is asked for when the one before it is stored.
 """
 
 from __future__ import annotations
@@ -19,7 +14,7 @@ from itertools import product
 from math import inf
 from typing import Any, Protocol
 
-from ridgeline.count.growth import max_batch
+from ridgeline.count.capacity import max_batch
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import Failure as CaseFailure
 from ridgeline.measure.isolation import Outcome, Work, attempt, run_isolated, stdout_to_stderr
@@ -40,18 +35,14 @@ from ridgeline.signals import interrupts_later
 from ridgeline.store import FailedRun, MeasuredRun, ResultsFolder, Run, run_label
 from ridgeline.workloads.sources import workload_spec
 
-SAFE_SHARE = 0.8  # of a CPU's free memory: torch and its workspaces need some, too
 WITHIN = 0.01  # of the largest batch: a try takes seconds
 
 
 class ProgressListener(Protocol):
     """Hears how far a stage or a list of cases is."""
 
-    def expect(self, seconds: float) -> None:
-        """About so long the next unit of work will take."""
-
-    def start(self, what: str, *, advance: bool = True) -> None:
-        """The next unit of work begins; without `advance`, something between two of them."""
+    def start(self, what: str, seconds: float = 0.0, *, advance: bool = True) -> None:
+        """The next unit begins and takes about so long; without `advance`, it is none of them."""
 
     def update(self, what: str, done: int, total: int) -> None:
         """So much of a part of it is done; a total of 0 is not known."""
@@ -66,17 +57,12 @@ class LargestBatch:
     """The largest batch that fits, and how that was found."""
 
     batch_size: int
-    is_counted: bool  # else it was tried
     fails: int | None = None  # the smallest batch that was tried in vain
     reason: str | None = None  # of its failure
 
     def __str__(self) -> str:
-        if self.is_counted:
-            share = f"{100 * SAFE_SHARE:.0f} %"
-            return f"{self.batch_size} (counted, for {share} of the free memory; not tried)"
-        if self.fails is None:
-            return str(self.batch_size)
-        return f"{self.batch_size} (batch {self.fails} fails: {self.reason})"
+        fails = f" (batch {self.fails} fails: {self.reason})" if self.fails else ""
+        return f"{self.batch_size}{fails}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +88,7 @@ class Selection:
     settings: tuple[Settings, ...]  # one per precision
     batch_sizes: tuple[int, ...] = (DEFAULT_BATCH,)
     mode: str = "train"
-    input_size: tuple[int, ...] | None = None
-    more_sizes: tuple[tuple[int, ...] | None, ...] = ()  # further input sizes
+    input_sizes: tuple[tuple[int, ...] | None, ...] = (None,)
     seq_len: int | None = None
     config: dict[str, Any] = field(default_factory=dict)
     repeats: int = 1
@@ -111,17 +96,14 @@ class Selection:
     without: frozenset[tuple[str, str]] = frozenset()  # models, and the size that they do not have
 
     def spec(self, model: str, batch_size: int = 1) -> WorkloadSpec:
-        size = None if (model, "input_size") in self.without else self.input_size
+        size = None if (model, "input_size") in self.without else self.input_sizes[0]
         length = None if (model, "seq_len") in self.without else self.seq_len
         return workload_spec(model, batch_size, size, length, self.config, mode=self.mode)
 
     def sizes_of(self, model: str) -> tuple[Selection, ...]:
         """The same of one model and one input size each."""
-        sizes = (self.input_size, *self.more_sizes)
-        sizes = sizes[:1] if (model, "input_size") in self.without else sizes
-        return tuple(
-            replace(self, models=(model,), input_size=size, more_sizes=()) for size in sizes
-        )
+        sizes = self.input_sizes[:1] if (model, "input_size") in self.without else self.input_sizes
+        return tuple(replace(self, models=(model,), input_sizes=(size,)) for size in sizes)
 
     def specs(self) -> tuple[WorkloadSpec, ...]:
         """One per model; the batch size is not used."""
@@ -204,9 +186,7 @@ class CaseRunner:
             self.progress.update(message.what, message.done, message.total)
 
     def _run_case(self, case: Case) -> None:
-        if self.case_s:
-            self.progress.expect(self.case_s)
-        self.progress.start(case.name)
+        self.progress.start(case.name, self.case_s)
         outcome = self._measure(case)
         largest = asdict(case.largest) if case.largest else None
         if (failed := outcome.failure) is not None:
@@ -310,7 +290,7 @@ def check_models(
 def find_largest_batch(
     selection: Selection, model: str, settings: Settings, runner: CaseRunner
 ) -> LargestBatch:
-    """Tried out on a device with memory of its own, counted for a CPU.
+    """Try batches on a device with memory of its own.
 
     Whatever makes a batch fail, it does not fit: libraries have limits of their own.
     """
@@ -322,8 +302,12 @@ def find_largest_batch(
         return runner.executor.do(memory_task, task, runner.on_message)
 
     one_bytes, total_bytes = try_batch(1).value()
-    if not total_bytes:
-        return _count_largest_batch(selection.spec(model), settings, runner)
+    if not total_bytes:  # a batch that does not fit would make the system kill a process
+        raise RidgelineError(
+            "batches are tried on a device with memory of its own, and a CPU has none",
+            hint=f"`ridgeline count {model} --mode {selection.mode} --find-max-batch 16GB` counts"
+            " what fits",
+        )
 
     def peak_bytes(batch_size: int) -> float:
         if batch_size == 1:
@@ -339,29 +323,4 @@ def find_largest_batch(
     found = max_batch(peak_bytes, total_bytes, within=WITHIN)
     fails = min(reasons, default=None)
     reason = None if fails is None else reasons[fails]
-    return LargestBatch(batch_size=found, is_counted=False, fails=fails, reason=reason)
-
-
-def _count_largest_batch(
-    spec: WorkloadSpec, settings: Settings, runner: CaseRunner
-) -> LargestBatch:
-    """For a CPU: a batch that does not fit would make the system kill a process."""
-    import psutil
-
-    from ridgeline.count.counting import Settings as CountSettings
-    from ridgeline.count.counting import count_workload
-    from ridgeline.measure.backends import choose_backend, choose_precision
-
-    counting = CountSettings(
-        mode=spec.mode,
-        precision=choose_precision(settings.precision, choose_backend(settings.backend)).used,
-        optimizer=settings.optimizer,
-        optimizer_options=settings.optimizer_options,
-    )
-
-    def peak_bytes(batch_size: int) -> int:
-        runner.progress.start(f"{spec.model}: does batch {batch_size} fit?", advance=False)
-        return count_workload(replace(spec, batch_size=batch_size), counting).memory.peak_bytes
-
-    free_bytes = int(SAFE_SHARE * psutil.virtual_memory().available)
-    return LargestBatch(batch_size=max_batch(peak_bytes, free_bytes), is_counted=True)
+    return LargestBatch(batch_size=found, fails=fails, reason=reason)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.count.growth import BATCHES, SIZES_TRIED, Growth, max_batch
-from ridgeline.count.growth import growth as find_growth
+from ridgeline.count.capacity import max_batch
 from ridgeline.count.records import Settings
 from ridgeline.count.result import CountResult
 from ridgeline.errors import MissingSizeError, RidgelineError
@@ -17,7 +17,7 @@ from ridgeline.measure.isolation import Work
 from ridgeline.measure.worker import ignore_message, torch_needed
 from ridgeline.onnx.compare import OnnxComparison, check_comparable, compare_with_onnx
 from ridgeline.pipeline.cases import Selection
-from ridgeline.records import CountRequest, WorkloadSpec
+from ridgeline.records import CountRequest, RunRequest, WorkloadSpec
 from ridgeline.store import MeasuredRun, ResultsFolder, run_label
 from ridgeline.workloads.sources import file_digest, is_file, is_onnx, resolve
 from ridgeline.workloads.workload import size_text
@@ -46,16 +46,21 @@ class CountOptions:
     seq_len: int | None = None
     config: dict[str, Any] = field(default_factory=dict)
     dims: dict[str, int] = field(default_factory=dict)  # of ONNX files
-    growth: bool = False
     limit_bytes: int | None = None  # find the largest batch within it
     compare_onnx: Path | None = None
+    table: str = "layers"  # what is shown: layers or ops
+    depth: int | None = None  # of the layers
+    formulas: bool = False
+
+    @property
+    def breaks_down(self) -> bool:
+        """Whether the phases, memory and layers of each of several counts are asked for."""
+        return self.depth is not None or self.formulas or self.table == "ops"
 
     @property
     def steps(self) -> int:
         """Counts that are certain to be made."""
-        of_growth = len(BATCHES) + SIZES_TRIED if self.growth else 0
-        sizes = len(self.batch_sizes or (1,)) * len(self.input_sizes)
-        return len(self.models) * (sizes + of_growth)
+        return len(self.models) * len(self.batch_sizes or (1,)) * len(self.input_sizes)
 
     @property
     def settings(self) -> Settings:
@@ -87,7 +92,6 @@ class CountOutcome:
     specs: list[WorkloadSpec] = field(default_factory=list)  # of the results
     missing: dict[str, dict[str, RidgelineError]] = field(default_factory=dict)  # size → model
     notes: list[str] = field(default_factory=list)
-    growths: dict[str, Growth] = field(default_factory=dict)
     max_batches: dict[str, int] = field(default_factory=dict)
     comparisons: list[OnnxComparison] = field(default_factory=list)
     errors: list[tuple[str, RidgelineError]] = field(default_factory=list)
@@ -127,7 +131,6 @@ def check_options(options: CountOptions) -> None:
         "--seq-len": only_files and options.seq_len is not None,
         "--config": bool(options.config),
         "--precision": options.precision != "fp32",
-        "--growth": options.growth,
     }
     for name in (name for name, is_set in meaningless.items() if files and is_set):
         raise RidgelineError(
@@ -138,13 +141,18 @@ def check_options(options: CountOptions) -> None:
 
 def count_models(options: CountOptions, outcome: CountOutcome, on_progress: OnProgress) -> None:
     """Count all models; one that fails, or Ctrl-C, leaves in `outcome` what was counted before."""
+    several = len(options.input_sizes) > 1
     for model in options.models:
         try:
-            _count_model(options, outcome, model, on_progress)
+            for size in options.input_sizes:
+                one = _fit_sizes(replace(options, input_sizes=(size,)), outcome, model)
+                _count_sizes(one, outcome, model, on_progress, several=several)
+                if one.input_sizes != (size,):  # the model has no such size
+                    break
         except RidgelineError as error:
             outcome.errors.append((model, error))
-    for size, errors in outcome.missing.items():
-        is_named = size in options.dims  # of an ONNX file alone
+    for missing_size, errors in outcome.missing.items():
+        is_named = missing_size in options.dims  # of an ONNX file alone
         users = [m for m in options.models if is_onnx(m) or not is_named]
         if len(errors) == len(set(users)):  # nobody has it
             outcome.errors.append(next(iter(errors.items())))
@@ -152,16 +160,6 @@ def count_models(options: CountOptions, outcome: CountOutcome, on_progress: OnPr
             for name, missing in errors.items():
                 of_file = "" if name in missing.problem else f"{name}: "
                 outcome.notes.append(f"{of_file}{missing.problem}: it is left out there")
-
-
-def _count_model(
-    options: CountOptions, outcome: CountOutcome, model: str, on_progress: OnProgress
-) -> None:
-    for size in options.input_sizes:
-        one = _fit_sizes(replace(options, input_sizes=(size,)), outcome, model)
-        _count_sizes(one, outcome, model, on_progress, several=len(options.input_sizes) > 1)
-        if one.input_sizes != (size,):  # the model has no such size
-            break
 
 
 def _fit_sizes(options: CountOptions, outcome: CountOutcome, model: str) -> CountOptions:
@@ -203,10 +201,6 @@ def _count_sizes(
             outcome.results.append(onnx)
             outcome.specs.append(options.spec(onnx.model, onnx.batch_size))
             outcome.comparisons.append(comparison)
-    if options.growth:
-        outcome.growths[name] = find_growth(
-            options.spec(model), options.settings, progress=lambda: on_progress(f"{name}, growth")
-        )
 
     def peak_bytes(batch_size: int) -> int:
         on_progress(f"{name}, does batch {batch_size} fit?")
@@ -316,16 +310,23 @@ def check_countable(run: MeasuredRun, *, with_files: bool) -> None:
         raise RidgelineError(reason, hint="")
 
 
+def count_settings(request: CountRequest | RunRequest, precision: str | None = None) -> Settings:
+    """How the step of a request is counted, perhaps in the precision that was used."""
+    return Settings(
+        mode=request.mode,
+        precision=precision or request.precision,
+        optimizer=request.optimizer or "sgd",
+    )
+
+
 def count_request(
     results: ResultsFolder, request: CountRequest, counter: Counter | None = None
 ) -> None:
     """Count one configuration and store it."""
     from ridgeline.count.counting import count_workload
 
-    settings = Settings(
-        mode=request.mode, precision=request.precision, optimizer=request.optimizer or "sgd"
-    )
-    _save_count(results, request, (counter or count_workload)(request.workload, settings))
+    result = (counter or count_workload)(request.workload, count_settings(request))
+    _save_count(results, request, result)
 
 
 # ---------------------------------------------------------------- before an analysis runs
@@ -341,17 +342,6 @@ class ModuleWork:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountTask:
-    """What to count before anything runs, for a process of its own."""
-
-    results: Path
-    selection: Selection  # without batch sizes, they are chosen
-    machine: str | None = None  # the passport of this machine
-    is_quick: bool = False
-    module: ModuleWork | None = None  # instead of a model by its name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CountAnswer:
     """The batches of each model, and what went wrong with counting."""
 
@@ -360,32 +350,45 @@ class CountAnswer:
     problems: tuple[str, ...]
 
 
-def count_task(task: CountTask, send: OnProgress) -> CountAnswer:
-    """Choose batch sizes where none is named, count every configuration and store it."""
+def count_task(
+    folder: Path,
+    send: OnProgress,
+    *,
+    selection: Selection,
+    machine: str | None = None,
+    is_quick: bool = False,
+    module: ModuleWork | None = None,
+) -> CountAnswer:
+    """Choose batch sizes where none is named, count every configuration and store it.
+
+    `machine` is the passport of this machine; `module` is what is counted instead of names.
+    """
     from ridgeline.measure.backends import choose_backend, choose_precision
     from ridgeline.report.stored import count_key, stored_counts
 
-    selection = task.selection
     first = selection.settings[0]
     backend = choose_backend(first.backend, first.device)
     used = sorted({choose_precision(one.precision, backend).used for one in selection.settings})
-    results = ResultsFolder(task.results)
+    results = ResultsFolder(folder)
     known = set(stored_counts(results.index()))
     chosen: dict[str, tuple[int, ...]] = {}
     problems: list[str] = []
     counted = 0
     for spec in selection.specs():
         chosen[spec.model] = selection.batch_sizes or (1,)
-        digest = task.module.digest if task.module else file_digest(spec.model)
+        digest = module.digest if module else file_digest(spec.model)
         request = CountRequest(**vars(spec), digest=digest, optimizer=first.optimizer)
+
         try:
             if not selection.batch_sizes:
-                chosen[spec.model] = _choose_batches(task, spec, backend)
+                limits = read_limits(results, machine, backend, first.device)
+                batch = choose_batch(partial(_find_need, request), backend.kind, *limits)
+                chosen[spec.model] = (batch,) if is_quick or batch < 4 else (batch // 4, batch)
             for batch_size, precision in product(chosen[spec.model], used):
                 send(f"{spec.model}, batch {batch_size}")
                 sized = replace(request, batch_size=batch_size, precision=precision)
                 if (key := count_key(sized, precision)) not in known:
-                    count_request(results, sized, task.module.counter if task.module else None)
+                    count_request(results, sized, module.counter if module else None)
                     known.add(key)
                     counted += 1
         except RidgelineError as error:
@@ -393,28 +396,17 @@ def count_task(task: CountTask, send: OnProgress) -> CountAnswer:
     return CountAnswer(batch_sizes=chosen, counted=counted, problems=tuple(problems))
 
 
-def _choose_batches(task: CountTask, spec: WorkloadSpec, backend: Backend) -> tuple[int, ...]:
-    """A batch size that suits the device, and a quarter of it, to see how things move."""
+def _find_need(request: CountRequest, batch_size: int) -> tuple[float, float]:
+    """The FLOPs and the peak bytes of a step of this batch."""
     from ridgeline.count.counting import count_workload
 
-    first = task.selection.settings[0]
-    settings = Settings(mode=spec.mode, optimizer=first.optimizer)
-    device = f"cuda:{first.device}" if backend.kind == "cuda" else backend.kind
-    flops_per_s, memory_bytes = limits(ResultsFolder(task.results), task.machine, device)
-
-    def need(batch_size: int) -> tuple[float, float]:
-        result = count_workload(replace(spec, batch_size=batch_size), settings)
-        return result.total.flops, result.memory.peak_bytes
-
-    batch = choose_batch(
-        need, kind=backend.kind, flops_per_s=flops_per_s, memory_bytes=memory_bytes
-    )
-    return (batch,) if task.is_quick or batch < 4 else (batch // 4, batch)
+    sized = replace(request.workload, batch_size=batch_size)
+    result = count_workload(sized, count_settings(request))
+    return result.total.flops, result.memory.peak_bytes
 
 
 def choose_batch(
     need: Callable[[int], tuple[float, float]],
-    *,
     kind: str,
     flops_per_s: float | None,
     memory_bytes: float | None,
@@ -434,8 +426,8 @@ def choose_batch(
     return batch
 
 
-def limits(
-    results: ResultsFolder, machine: str | None, device: str
+def read_limits(
+    results: ResultsFolder, machine: str | None, backend: Backend, number: int
 ) -> tuple[float | None, float | None]:
     """FLOP/s in fp32 and memory of a device, as far as this machine's passport tells."""
     import psutil
@@ -443,9 +435,10 @@ def limits(
     from ridgeline.machine.passport import Passports
     from ridgeline.roofline.roofs import measured_roofs
 
-    memory = float(psutil.virtual_memory().available) if device == "cpu" else None
+    memory = float(psutil.virtual_memory().available) if backend.kind == "cpu" else None
     if machine is None:
         return None, memory
+    device = f"cuda:{number}" if backend.kind == "cuda" else backend.kind
     passport = Passports(results.path).read(machine)
     gpu = passport.description.find_gpu(device)
     size = gpu.memory_bytes if gpu else None

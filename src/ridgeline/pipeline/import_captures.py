@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ SWITCHES, COUNTS = (  # settings of a step: yes or no, and whole numbers
     for kind in (bool, int)
 )
 IMPORTED = "imported"
+NEEDED = object()  # no default
 
 
 @dataclass(slots=True)
@@ -61,16 +63,12 @@ MOST_NAMES = 3  # in a line
 
 def describe_reading(files: Sequence[Path]) -> str:
     """What an import will do, and about how long it takes."""
-    sizes = [_text_bytes(file) for file in files]
+    sizes = [file.stat().st_size * (UNPACKED if file.suffix == ".gz" else 1)
+             for file in files if file.is_file()]  # fmt: skip
     names = ", ".join(file.name for file in files[:MOST_NAMES])
     more = f" and {len(files) - MOST_NAMES} more" if len(files) > MOST_NAMES else ""
     time_s = max(1, round(sum(sizes) / READ_BYTES_PER_S))
     return plain_text(f"reading and joining {names}{more}: about {format_time(time_s)}")
-
-
-def _text_bytes(file: Path) -> float:
-    size = file.stat().st_size if file.is_file() else 0
-    return float(size * UNPACKED if file.suffix == ".gz" else size)
 
 
 def import_captures(
@@ -211,47 +209,47 @@ def _read_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def _request_of(row: Mapping[str, str], label: str | None) -> RunRequest:
-    data = row.get("data_root", SYNTHETIC)
+    cell = partial(_read_cell, row)
+    known = [name for name in ("lr", "momentum", "weight_decay", *COUNTS) if name in row]
     settings: dict[str, Any] = {
-        **{name: _number(row, name) for name in ("lr", "momentum", "weight_decay") if name in row},
-        **{name: _is_true(row, name) for name in SWITCHES},
-        **{name: _whole(row, name) for name in COUNTS if name in row},
+        **{name: row.get(name, "").lower() in ("1", "true", "yes") for name in SWITCHES},
+        **{name: cell(name, int if name in COUNTS else float) for name in known},
     }
     return RunRequest(
-        model=_text(row, "arch"),
-        batch_size=_whole(row, "batch_size"),
-        mode=row.get("mode", "train"),
+        model=cell("arch"),
+        batch_size=cell("batch_size", int),
+        mode=cell("mode", default="train"),
         input_size=tuple(map(int, row["input_size"].split("x"))) if "input_size" in row else None,
-        seq_len=_whole(row, "seq_len") if "seq_len" in row else None,
-        backend=_text(row, "backend"),
-        precision=_text(row, "precision"),
-        warmup_iters=_whole(row, "warmup_iters") if "warmup_iters" in row else None,
-        iters=_whole(row, "measured_iters"),
-        optimizer=row.get("optimizer", "sgd"),
+        seq_len=cell("seq_len", int, None),
+        backend=cell("backend"),
+        precision=cell("precision"),
+        warmup_iters=cell("warmup_iters", int, None),
+        iters=cell("measured_iters", int),
+        optimizer=cell("optimizer", default="sgd"),
+        data=cell("data_root", default=SYNTHETIC),
+        label=label or cell("label", default=""),
         **settings,
-        data=data,
-        label=label or row.get("label", ""),
-    )  # fmt: skip
+    )
 
 
 def _result_of(row: Mapping[str, str], request: RunRequest) -> RunResult:
     """What a row tells: the time of all steps, so a mean and no median, and no sample."""
-    elapsed_s, steps = _number(row, "elapsed_sec"), _whole(row, "measured_iters")
+    cell = partial(_read_cell, row)
+    elapsed_s, steps = cell("elapsed_sec", float), cell("measured_iters", int)
     samples = request.batch_size * request.batches_per_step
-    processed = _number(row, "images_processed") if "images_processed" in row else samples * steps
     if elapsed_s <= 0 or steps < 1:
         raise ValueError(f"{steps} steps in {elapsed_s:g} s cannot be")
-    step_s = _number(row, "step_median_s") if "step_median_s" in row else elapsed_s / steps
+    step_s = cell("step_median_s", float, elapsed_s / steps)
     result = RunResult(
         provenance=IMPORTED,
-        model=_text(row, "arch"),
+        model=request.model,
         source=IMPORTED,
-        backend=_text(row, "backend"),
-        device_name=row.get("device_name") or _text(row, "backend"),
-        precision=_text(row, "precision"),
+        backend=str(request.backend),
+        device_name=cell("device_name", default=request.backend),
+        precision=request.precision,
         iters=steps,
         samples_per_step=samples,
-        samples_processed=processed,
+        samples_processed=cell("images_processed", float, samples * steps),
         elapsed_s=elapsed_s,
         step_time_s=StepTime(median=step_s, mean=elapsed_s / steps, min=step_s, max=step_s),
         warmup=WarmUp(times_s=()),
@@ -261,49 +259,39 @@ def _result_of(row: Mapping[str, str], request: RunRequest) -> RunResult:
 
 
 def _energy_of(row: Mapping[str, str], step_s: float, samples: int) -> EnergyResult | None:
-    if "energy_j_per_step" in row:
-        step_j = _number(row, "energy_j_per_step")
-    elif "mean_power_w" in row:
-        step_j = _number(row, "mean_power_w") * step_s
-    else:
+    power_w = _read_cell(row, "mean_power_w", float, None)
+    step_j = _read_cell(row, "energy_j_per_step", float, power_w and power_w * step_s)
+    if step_j is None:
         return None
     return EnergyResult(
         meter=row.get("energy_meter", IMPORTED),
         provenance=IMPORTED,
         energy_j_per_step=step_j,
         energy_j_per_sample=step_j / samples,
-        mean_power_w=_number(row, "mean_power_w") if "mean_power_w" in row else step_j / step_s,
+        mean_power_w=step_j / step_s if power_w is None else power_w,
         step_time_s=step_s,
         samples_per_step=samples,
     )
 
 
-def _text(row: Mapping[str, str], name: str) -> str:
+def _read_cell(row: Mapping[str, str], name: str, kind: type = str, default: Any = NEEDED) -> Any:
+    """A cell as a text, a finite number or a whole one; or its default, if it has one."""
+    if name not in row and default is not NEEDED:
+        return default
     if name not in row:
         raise ValueError(f"it has no {name}")
-    return row[name]
-
-
-def _number(row: Mapping[str, str], name: str) -> float:
-    text = _text(row, name)
+    text = row[name]
+    if kind is str:
+        return text
     try:
         number = float(text)
     except ValueError:
         number = inf
     if not isfinite(number):
         raise ValueError(f"{name} is {text!r}, no number")
-    return number
-
-
-def _whole(row: Mapping[str, str], name: str) -> int:
-    number = _number(row, name)
-    if number != int(number):
-        raise ValueError(f"{name} is {row[name]!r}, no whole number")
-    return int(number)
-
-
-def _is_true(row: Mapping[str, str], name: str) -> bool:
-    return row.get(name, "").lower() in ("1", "true", "yes")
+    if kind is int and number != int(number):
+        raise ValueError(f"{name} is {text!r}, no whole number")
+    return kind(number)
 
 
 def name_files(capture: Capture) -> str:

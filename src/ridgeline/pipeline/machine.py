@@ -76,19 +76,15 @@ def machine_task(
     """Find the passport of this machine, or measure it; a look tells whether the old one holds."""
     description = describe()
     passports = Passports(results)
-    name = passport_name(machine_name(description), description, device)
-    before = None
-    if not remeasure:
-        before = find_passport(passports, description, device, is_quick=quick)
+    before = None if remeasure else find_passport(passports, description, device, is_quick=quick)
     if before is not None:
         note = f"kept from {before.measured_at[:10]}"
         if product := sample_product_again(before, device):
             note += f"; {describe_drift(product, before.measured_at)}"
         return MachineAnswer(name=before.name, is_cached=True, note=note)
-    name = _free_name(passports, name, description)
-    passport = _measure(name, choose_devices([device]), description, send, quick=quick)
-    earlier = _read_own(passports, name, description)
-    passports.write(replace(passport, energy=earlier.energy if earlier else ()))
+    name = _free_name(passports, passport_name(description, device), description)
+    devices = choose_devices([device])
+    passport = measure_passport(devices, results, name=name, quick=quick, on_progress=send).passport
     note = f"{len(passport.ceilings)} ceilings measured" + (", quickly" if quick else "")
     if passport.noise > NOISY:
         note += f"; {describe_noise(passport)}: --remeasure when it is quiet"
@@ -114,21 +110,20 @@ def describe_noise(passport: Passport) -> str:
     return f"the machine was busy meanwhile (a roof moved by {100 * passport.noise:.0f} %)"
 
 
-def passport_name(name: str, description: Description, device: str) -> str:
+def passport_name(description: Description, device: str, name: str | None = None) -> str:
     """A device that the machine is not named after has a passport of its own.
 
     So measuring the processor of a GPU's host never replaces what is known of the GPU.
     """
-    if description.is_named_after(device):
-        return name
-    return f"{name}-{device.replace(':', '')}"
+    name = name or machine_name(description)
+    return name if description.is_named_after(device) else f"{name}-{device.replace(':', '')}"
 
 
 def find_passport(
     passports: Passports, description: Description, device: str, *, is_quick: bool
 ) -> Passport | None:
     """A passport of this very machine with ceilings of the device, as thorough as is asked."""
-    name = passport_name(machine_name(description), description, device)
+    name = passport_name(description, device)
     for known in passports.names():
         passport = _read_own(passports, known, description) if known.startswith(name) else None
         if passport is None or not any(c.device == device for c in passport.ceilings):
@@ -153,27 +148,6 @@ def _read_own(passports: Passports, name: str, description: Description) -> Pass
     except RidgelineError:
         return None
     return None if another_machine(passport.description, description) else passport
-
-
-def _measure(
-    name: str,
-    devices: Sequence[str],
-    description: Description,
-    on_progress: OnProgress,
-    *,
-    quick: bool,
-) -> Passport:
-    made = collect()
-    ceilings, missing = measure_devices(devices, quick=quick, progress=on_progress)
-    return Passport(
-        name=name,
-        measured_at=made.time,
-        is_quick=quick,
-        ceilings=tuple(ceilings),
-        missing=tuple(missing),
-        description=description,
-        provenance=made,
-    )
 
 
 # ---------------------------------------------------------------- for `ridgeline machine`
@@ -208,8 +182,13 @@ def measure_passport(
             hint="keep this one under another name: --name NAME",
         )
     ResultsFolder(results).check_writable()
-    passport = _measure(called, devices, description, on_progress, quick=quick)
-    passport = replace(passport, energy=before.energy if before else ())
+    made = collect()
+    ceilings, missing = measure_devices(devices, quick=quick, progress=on_progress)
+    passport = Passport(
+        name=called, measured_at=made.time, is_quick=quick, ceilings=tuple(ceilings),
+        missing=tuple(missing), description=description, provenance=made,
+        energy=before.energy if before else (),
+    )  # fmt: skip
     changes = [] if before is None else drift(before, passport)
     other = before and another_device(before.description, passport.description)
     return StoredPassport(
@@ -484,7 +463,17 @@ def measure_energy(
             f"there is no energy meter for {device}: {'; '.join(meters.reasons)}",
             hint="figures of another meter can be fitted: --energy --from FILE.csv",
         )
-    passport = _find_energy_passport(Passports(results), device, description, name)
+    passports = Passports(results)
+    if name:
+        passport = _read_own(passports, check_passport_name(name), description)
+    else:
+        passport = find_passport(passports, description, device, is_quick=True)
+    if passport is None or all(c.device != device for c in passport.ceilings):
+        raise RidgelineError(
+            f"{name or machine_name(description)} has no ceilings of {device} yet, which its energy"
+            " is to stand with",
+            hint=f"measure them first: ridgeline machine measure --device {device}",
+        )
     with open_loads(kind, int(number or 0)) as loads:
         points, missing = measure_loads(loads, meters, on_progress=on_progress)
         how = f"{meters.available[0].name}, {meters.available[0].scope}"
@@ -501,24 +490,7 @@ def measure_energy(
     except RidgelineError as error:
         why = "; ".join([error.hint, *(f"{one.what}: {one.reason}" for one in missing)])
         raise RidgelineError(error.problem, hint=why) from None
-    return _store_energy(Passports(results), passport, model)
-
-
-def _find_energy_passport(
-    passports: Passports, device: str, description: Description, name: str | None
-) -> Passport:
-    """The passport of this machine with ceilings of the device."""
-    called = check_passport_name(
-        name or _free_name(passports, machine_name(description), description)
-    )
-    for one in (called, passport_name(called, description, device)):
-        passport = _read_own(passports, one, description)
-        if passport is not None and any(c.device == device for c in passport.ceilings):
-            return passport
-    raise RidgelineError(
-        f"{called} has no ceilings of {device} yet, which its energy is to stand with",
-        hint=f"measure them first: ridgeline machine measure --device {device}",
-    )
+    return _store_energy(passports, passport, model)
 
 
 def measure_loads(
@@ -535,47 +507,45 @@ def measure_loads(
     points, missing = [], [*loads.missing]
     for load in Random(0).sample(loads.loads, len(loads.loads)):
         on_progress(load.label)
-        point = _measure_load(load, loads.synchronize, meters, sampler, clock, rest)
-        if point is None:
+        run_for = _make_loop(load, loads.synchronize, clock, rest)
+        with sampler:
+            take_pass("lead-in", run_for, LEAD_S, clock)
+            window = take_pass("window", run_for, LOAD_S, clock)
+        found = evaluate_passes(meters, sampler.readings, [window], 1).energy
+        if found is None or not found.energy_total_j:
             missing.append(Missing(what=load.label, reason="the meter did not answer"))
-        else:
-            points.append(point)
+            continue
+        point = EnergyPoint(
+            label=load.label,
+            time_s=window.duration_s,
+            energy_j=found.energy_total_j,
+            flops=_add_work((load.flops, window.steps)),
+            moved_bytes=_add_work((load.moved_bytes, window.steps)),
+            busy_s=None if load.busy is None else load.busy * window.duration_s,
+            clock_hz=found.conditions.clock_hz,
+            temperature_c=found.conditions.temperature_c,
+        )
+        points.append(point)
     return points, missing
 
 
-def _measure_load(
+def _make_loop(
     load: Load,
     synchronize: Callable[[], object],
-    meters: Meters,
-    sampler: Sampler,
     clock: Callable[[], float],
     rest: Callable[[float], object],
-) -> EnergyPoint | None:
+) -> Callable[[float], int]:
+    """The function that repeats a load for a while and counts its calls."""
+
     def stay_idle(length_s: float) -> int:
         rest(length_s)
         return 1
 
-    run_for: Callable[[float], int] = stay_idle
-    if load.call is not None:
-        loop = CallLoop(load.call, synchronize, clock)
-        loop.calibrate(BATCH_S)
-        run_for = loop.run_for
-    with sampler:
-        take_pass("lead-in", run_for, LEAD_S, clock)
-        window = take_pass("window", run_for, LOAD_S, clock)
-    found = evaluate_passes(meters, sampler.readings, [window], 1).energy
-    if found is None or not found.energy_total_j:
-        return None
-    return EnergyPoint(
-        label=load.label,
-        time_s=window.duration_s,
-        energy_j=found.energy_total_j,
-        flops={name: amount * window.steps for name, amount in load.flops.items()},
-        moved_bytes={name: amount * window.steps for name, amount in load.moved_bytes.items()},
-        busy_s=None if load.busy is None else load.busy * window.duration_s,
-        clock_hz=found.conditions.clock_hz,
-        temperature_c=found.conditions.temperature_c,
-    )
+    if load.call is None:
+        return stay_idle
+    loop = CallLoop(load.call, synchronize, clock)
+    loop.calibrate(BATCH_S)
+    return loop.run_for
 
 
 def import_energy(
@@ -623,22 +593,3 @@ def check_passport_name(name: str) -> str:
             hint="use letters, digits, '.', '_' and '-'",
         )
     return name
-
-
-def draw_passport(passport: Passport, path: Path) -> None:
-    """Draw the ceilings of its first device into a .png or .svg file."""
-    from ridgeline.machine.datasheets import find_published_roofs
-    from ridgeline.report.figures import write_machine
-    from ridgeline.roofline.roofs import datasheet_roofs, measured_roofs
-
-    if path.suffix not in (".png", ".svg"):
-        raise RidgelineError(f"{path} is no picture", hint="name a .png or .svg file")
-    device = passport.ceilings[0].device if passport.ceilings else ""
-    roofs = measured_roofs(passport, device)
-    if not roofs.compute or not roofs.bandwidth:
-        raise RidgelineError(
-            f"{passport.name} has no roofs to draw", hint="measure it: ridgeline machine measure"
-        )
-    entries = find_published_roofs(passport).get(device)
-    sheet = datasheet_roofs(entries, env=roofs.env, device=device) if entries else None
-    write_machine(roofs, sheet, path, title=f"{passport.name}, {passport.measured_at[:10]}")

@@ -12,17 +12,22 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ridgeline.count.records import Settings as CountSettings
 from ridgeline.errors import RidgelineError
 from ridgeline.machine.datasheets import Datasheet, datasheet_for, list_datasheets
-from ridgeline.machine.describe import Description, describe, machine_name, slug
+from ridgeline.machine.describe import Description, describe, slug
 from ridgeline.machine.measure import choose_devices
 from ridgeline.machine.passport import EnergyModel, Passport, Passports
 from ridgeline.measure.worker import torch_needed
 from ridgeline.pipeline.cases import Selection
-from ridgeline.pipeline.count_models import CountOptions, ModuleWork, check_countable, count_one
+from ridgeline.pipeline.count_models import (
+    CountOptions,
+    ModuleWork,
+    check_countable,
+    count_one,
+    count_settings,
+)
 from ridgeline.pipeline.machine import check_passport_name, find_passport, passport_name
 from ridgeline.predict.calibration import (
     SUFFIX,
@@ -41,10 +46,10 @@ from ridgeline.predict.predict import (
     predict_step,
 )
 from ridgeline.predict.stored import store_prediction
-from ridgeline.records import CountRequest, WorkloadSpec
+from ridgeline.records import CountRequest
 from ridgeline.report.text import counted
 from ridgeline.report.views import disturbance
-from ridgeline.roofline.roofs import Roofs, datasheet_roofs, measured_roofs
+from ridgeline.roofline.roofs import datasheet_roofs, measured_roofs
 from ridgeline.settings import COMPILE_MODES, is_counted, one_of
 from ridgeline.store import MeasuredRun, ResultsFolder
 from ridgeline.workloads.sources import file_digest, is_onnx
@@ -56,23 +61,7 @@ if TYPE_CHECKING:
 
 OnProgress = Callable[[str, float], None]
 
-
-def ignore_progress(what: str, share: float) -> None:
-    """Nobody watches."""
-
-
 # ---------------------------------------------------------------- calibrating
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalibrationRequest:
-    """What `ridgeline machine calibrate` measures."""
-
-    backend: str = "auto"
-    precisions: tuple[str, ...] = ()  # none: those that the device has
-    budget_s: float = 90.0
-    groups: tuple[str, ...] = ()
-    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,65 +76,66 @@ class StoredCalibration:
 
 
 def calibrate_machine(
-    request: CalibrationRequest, results: Path, on_progress: OnProgress = ignore_progress
+    results: Path,
+    *,
+    backend: str = "auto",
+    precisions: Sequence[str] = (),
+    budget_s: float = 90.0,
+    groups: Sequence[str] = (),
+    name: str | None = None,
+    on_progress: OnProgress = lambda what, share: None,
 ) -> StoredCalibration:
     """Measure points within the budget and store them with those of before.
 
-    Ctrl-C keeps what was measured until then.
+    Without `precisions`, in those that the device has. Ctrl-C keeps what was measured until then.
     """
     with torch_needed():
-        from ridgeline.predict.calibrate import (
-            Measured,
-            Plan,
-            add_peaks,
-            calibrate,
-            corpus_points,
-            empty_calibration,
-        )
+        from ridgeline.predict import calibrate as module
 
-    device = find_device(request.backend)
-    if request.budget_s <= 0:
+    device = find_device(backend)
+    if budget_s <= 0:
         raise RidgelineError("nothing is measured in no time", hint="give it time: --budget 90s")
-    precisions = find_precisions(device)
-    for name in request.precisions:
-        if name not in find_precisions(device, request.precisions):
-            raise RidgelineError(
-                f"{device} does not compute in {name}", hint=f"it has {', '.join(precisions)}"
-            )
+    precisions = precisions or find_precisions(device)
+    for one in precisions:
+        if one not in find_precisions(device, precisions):
+            usual = ", ".join(find_precisions(device))
+            raise RidgelineError(f"{device} does not compute in {one}", hint=f"it has {usual}")
     description = describe()
-    name = check_passport_name(
-        request.name or passport_name(machine_name(description), description, device)
-    )
+    name = check_passport_name(name or passport_name(description, device))
     calibrations = Calibrations(results)
-    fresh = empty_calibration(name, device, description)
+    fresh = module.empty_calibration(name, device, description)
     before = calibrations.read(name) if name in calibrations.names() else fresh
     check_same_device(before, fresh)
-    plan = Plan(
-        device=device, precisions=request.precisions or precisions,
-        budget_s=request.budget_s, groups=request.groups,
-    )  # fmt: skip
-    if not corpus_points(plan):
+    plan = module.Plan(
+        device=device, precisions=tuple(precisions), budget_s=budget_s, groups=tuple(groups)
+    )
+    if not module.corpus_points(plan):
         raise RidgelineError(
-            f"no operator is called {', '.join(request.groups)}",
+            f"no operator is called {', '.join(groups)}",
             hint="try conv, matmul, pointwise, norm, or a name of machine show --calibration",
         )
-    measured = Measured()
+    measured = module.Measured()
     known = replace(fresh, points=before.points, host=before.host, past=before.past,
                     steps=before.steps, warm_share=before.warm_share)  # fmt: skip
     was_interrupted = False
     try:
-        known = calibrate(plan, known, measured, on_progress)
+        known = module.calibrate(plan, known, measured, on_progress)
     except KeyboardInterrupt:
         was_interrupted = True
         known = known.with_points(measured.points)
+    refused = tuple(measured.refused.values())
     if not known.points:
-        raise KeyboardInterrupt if was_interrupted else _nothing_measured(measured)
-    ceilings = _read_ceilings(known, Passports(results))
-    known = replace(add_peaks(known), measured_at=_now(), ceilings=ceilings).fit_curves()
+        if was_interrupted:
+            raise KeyboardInterrupt
+        reason = next(iter(refused), "the budget was spent before the first one")
+        raise RidgelineError(
+            f"no operator could be measured: {reason}", hint="give it more time: --budget 90s"
+        )
+    ceilings = _read_ceilings(_read_passport(known, Passports(results)), device)
+    known = replace(module.add_peaks(known), measured_at=_now(), ceilings=ceilings).fit_curves()
     return StoredCalibration(
-        calibration=known, path=calibrations.write(known),
-        added=len(known.points) - len(before.points),
-        refused=tuple(measured.refused.values()), was_interrupted=was_interrupted,
+        calibration=known, path=calibrations.write(known), refused=refused,
+        added=len(known.points) - len(before.points), was_interrupted=was_interrupted,
     )  # fmt: skip
 
 
@@ -160,13 +150,6 @@ def find_precisions(device: str, names: Sequence[str] = ()) -> tuple[str, ...]:
     backend = choose_backend(kind, int(number or 0))
     names = names or (("fp32", "tf32", "bf16", "amp") if kind == "cuda" else ("fp32",))
     return tuple(name for name in names if choose_precision(name, backend).used == name)
-
-
-def _nothing_measured(measured: Any) -> RidgelineError:
-    reason = next(iter(measured.refused.values()), "the budget was spent before the first one")
-    return RidgelineError(
-        f"no operator could be measured: {reason}", hint="give it more time: --budget 90s"
-    )
 
 
 def find_device(backend: str) -> str:
@@ -193,10 +176,9 @@ def check_same_device(before: Calibration, now: Calibration) -> None:
 
 
 def _describe_device(calibration: Calibration) -> str:
-    parts = [calibration.device_name, calibration.instruction_set or ""]
-    return ", ".join([*filter(None, parts), *(
-        [counted(calibration.threads, "thread")] if calibration.threads else []
-    )])  # fmt: skip
+    threads = [counted(calibration.threads, "thread")] if calibration.threads else []
+    parts = [calibration.device_name, calibration.instruction_set, *threads]
+    return ", ".join(filter(None, parts))
 
 
 def import_calibration(file: Path, results: Path, name: str | None = None) -> Path:
@@ -231,7 +213,9 @@ def find_machine(name: str | None, results: Path) -> Machine:
         calibration = calibrations.read(name)
         if name in own_names(describe()):
             return _open_named(calibration, passports)
-        return Machine(calibration=calibration, energy=_find_energy(calibration, passports))
+        passport = _read_passport(calibration, passports)
+        energy = passport.energy_model(calibration.device) if passport else None
+        return Machine(calibration=calibration, energy=energy)
     if name.endswith(".json") or name in passports.names():
         return _scale_passport(passports.read(name))
     sheet = datasheet_for(name)
@@ -347,9 +331,8 @@ def _best_rate(sheet: Datasheet) -> float:
 
 def own_names(description: Description) -> list[str]:
     """Names that a calibration of this machine may have, accelerators first."""
-    name = machine_name(description)
-    devices = _own_devices(description)
-    return list(dict.fromkeys(passport_name(name, description, d) for d in devices))
+    names = [passport_name(description, device) for device in _own_devices(description)]
+    return list(dict.fromkeys(names))
 
 
 def _own_devices(description: Description) -> list[str]:
@@ -368,27 +351,25 @@ def _open_own(calibration: Calibration, passports: Passports) -> Machine:
     """With what has changed since this machine was calibrated, and by how much intervals grow."""
     from ridgeline.predict.calibrate import find_versions
 
-    now = _read_ceilings(calibration, passports)
+    device, passport = calibration.device, _read_passport(calibration, passports)
+    now = _read_ceilings(passport, device)
     moves = [now[name] / rate - 1 for name, rate in calibration.ceilings.items() if name in now]
     drift = median(moves) if moves else None
-    widening = find_widening(calibration.versions, find_versions(calibration.device), drift)
-    energy = _find_energy(calibration, passports)
+    widening = find_widening(calibration.versions, find_versions(device), drift)
+    energy = passport.energy_model(device) if passport else None
     return Machine(calibration=calibration, is_here=True, widening=widening, energy=energy)
 
 
-def _find_energy(calibration: Calibration, passports: Passports) -> EnergyModel | None:
-    passport = _read_passport(calibration, passports)
-    return passport.energy_model(calibration.device) if passport else None
-
-
-def _read_ceilings(calibration: Calibration, passports: Passports) -> Mapping[str, float]:
-    """FLOP/s by precision and path, bytes per second by level, of its passport."""
-    passport = _read_passport(calibration, passports)
-    roofs = measured_roofs(passport, calibration.device) if passport else Roofs(env="", device="")
+def _read_ceilings(passport: Passport | None, device: str) -> Mapping[str, float]:
+    """FLOP/s by precision and path, bytes per second by level, of a passport."""
+    if passport is None:
+        return {}
+    roofs = measured_roofs(passport, device)
     return {**roofs.flats, **roofs.bandwidth}
 
 
 def _read_passport(calibration: Calibration, passports: Passports) -> Passport | None:
+    """The passport of the calibrated machine, if it has one that can be read."""
     if calibration.machine in passports.names():
         with suppress(RidgelineError):
             return passports.read(calibration.machine)
@@ -498,111 +479,87 @@ class Predictions:
         return table + "".join(f"<p>{escape(note)}</p>" for note in notes)
 
 
-@dataclass(slots=True)
-class PredictOutcome:
-    """Everything that was predicted, also if a model failed."""
-
-    predictions: list[Prediction] = field(default_factory=list)
-    errors: list[tuple[str, RidgelineError]] = field(default_factory=list)
-
-
 def predict_models(
     options: CountOptions,
     predictor: Predictor,
-    outcome: PredictOutcome,
     on_progress: Callable[[str], None] = lambda what: None,
-) -> None:
-    """Count each model at each batch size, and predict its step on each machine."""
+) -> tuple[list[Prediction], list[RidgelineError]]:
+    """Count each model at each batch size, and predict its step on each machine.
+
+    Where there are results already, predictions are kept for the report.
+    """
+    predictions, errors = [], []
     for model in options.models:
         for batch_size in options.batch_sizes or (1,):
             on_progress(f"{model}, batch {batch_size}")
             try:
                 count = count_one(options, model, batch_size)
                 for prediction, calibration in predictor.predict(count):
-                    outcome.predictions.append(prediction)
+                    predictions.append(prediction)
                     if not is_onnx(model) and predictor.results.is_dir():
-                        spec = options.spec(model, batch_size)
-                        _store(spec, prediction, calibration, predictor)
+                        request = CountRequest(
+                            **vars(options.spec(model, batch_size)), digest=file_digest(model),
+                            precision=prediction.precision, optimizer=prediction.optimizer,
+                        )  # fmt: skip
+                        store_prediction(
+                            predictor.results, request, prediction, calibration, made_at=_now(),
+                            compile_mode=predictor.compile_mode,
+                        )  # fmt: skip
             except RidgelineError as error:
-                outcome.errors.append((model, error))
+                errors.append(error)
                 break
-
-
-def _store(
-    spec: WorkloadSpec, prediction: Prediction, calibration: Calibration, predictor: Predictor
-) -> None:
-    """Keep a prediction for the report, where there are results already."""
-    request = CountRequest(
-        **vars(spec), digest=file_digest(spec.model), precision=prediction.precision,
-        optimizer=prediction.optimizer,
-    )  # fmt: skip
-    store_prediction(
-        predictor.results, request, prediction, calibration, made_at=_now(),
-        compile_mode=predictor.compile_mode,
-    )  # fmt: skip
+    return predictions, errors
 
 
 # ---------------------------------------------------------------- for an analysis
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictTask:
-    """The steps that will run, to be predicted before they do."""
-
-    results: Path
-    selection: Selection
-    batch_sizes: Mapping[str, tuple[int, ...]]  # by model
-    device: str
-    module: ModuleWork | None = None
-
-
 def is_calibrated(results: Path, device: str) -> bool:
     """Whether the results folder has a calibration of a device of this machine."""
-    description = describe()
-    name = passport_name(machine_name(description), description, device)
-    return Calibrations(results).path(name).exists()
+    return Calibrations(results).path(passport_name(describe(), device)).exists()
 
 
-def _open_device(results: Path, device: str) -> Machine:
-    description = describe()
-    return find_machine(passport_name(machine_name(description), description, device), results)
-
-
-def predict_task(task: PredictTask, send: Callable[[str], None]) -> int:
+def predict_task(
+    results: Path,
+    send: Callable[[str], None],
+    *,
+    selection: Selection,
+    batch_sizes: Mapping[str, tuple[int, ...]],
+    device: str,
+    module: ModuleWork | None = None,
+) -> int:
     """Predict and store every step of an analysis, and what would change it; how many there are."""
     from ridgeline.count.counting import count_workload
     from ridgeline.measure.backends import choose_backend, choose_precision
 
-    machine = _open_device(task.results, task.device)
+    machine = find_machine(passport_name(describe(), device), results)
     if not machine.is_here:  # another device of the same name
         raise RidgelineError(machine.widening.reasons[0], hint="")
-    counter = task.module.counter if task.module else count_workload
-    digest = task.module.digest if task.module else None
+    counter = module.counter if module else count_workload
     predicted = 0
-    for spec, settings in product(task.selection.specs(), task.selection.settings):
+    for spec, settings in product(selection.specs(), selection.settings):
         if not is_counted(settings):
             continue
         backend = choose_backend(settings.backend, settings.device)
         used = choose_precision(settings.precision, backend).used
-        batches = task.batch_sizes.get(spec.model, (1,))
+        batches = batch_sizes.get(spec.model, (1,))
         steps = [PlannedStep(batch, used, settings.compile) for batch in batches]
-        for step in [*steps, *_list_what_ifs(steps[-1], task, machine)]:
+        for step in [*steps, *_list_what_ifs(steps[-1], machine, is_module=module is not None)]:
             send(f"{spec.model}, batch {step.batch_size}")
             request = CountRequest(
                 **vars(replace(spec, batch_size=step.batch_size)),
-                digest=digest or file_digest(spec.model),
+                digest=module.digest if module else file_digest(spec.model),
                 precision=step.precision,
                 optimizer=settings.optimizer if spec.mode == "train" else None,
-            )  # fmt: skip
-            count = counter(request.workload, _counting(request))
+            )
             calibration = step.calibration or machine.calibration
             prediction = predict_step(
-                count, calibration, compile_mode=step.compile_mode,
-                widening=machine.widening.factor,
+                counter(request.workload, count_settings(request)), calibration,
+                compile_mode=step.compile_mode, widening=machine.widening.factor,
                 energy=machine.energy if step.calibration is None else None,
             )  # fmt: skip
             store_prediction(
-                task.results, request, prediction, calibration, made_at=_now(),
+                results, request, prediction, calibration, made_at=_now(),
                 compile_mode=step.compile_mode, what_if=step.what_if,
             )  # fmt: skip
             predicted += 1
@@ -619,12 +576,13 @@ def predict_sweep(
         return times
     from ridgeline.count.counting import count_workload  # imports torch
 
-    calibration, start_s = _open_device(results, device).calibration, monotonic()
+    calibration = find_machine(passport_name(describe(), device), results).calibration
+    start_s = monotonic()
     for key, request in requests.items():
         if monotonic() - start_s > budget_s:
             break
         with suppress(RidgelineError):
-            count = count_workload(request.workload, _counting(request))
+            count = count_workload(request.workload, count_settings(request))
             times[key] = predict_step(count, calibration).time_s
     return times
 
@@ -640,12 +598,12 @@ class PlannedStep:
     calibration: Calibration | None = None  # of another machine
 
 
-def _list_what_ifs(step: PlannedStep, task: PredictTask, machine: Machine) -> list[PlannedStep]:
+def _list_what_ifs(step: PlannedStep, machine: Machine, *, is_module: bool) -> list[PlannedStep]:
     """Changes of a step that nobody asked to run."""
     changes = []
-    if task.module is None:  # a module has inputs of one batch
+    if not is_module:  # which has inputs of one batch
         changes.append(replace(step, batch_size=2 * step.batch_size, what_if="batch x2"))
-    if task.device.startswith("cuda"):
+    if machine.calibration.device.startswith("cuda"):
         if step.precision == "fp32":
             changes.append(replace(step, precision="amp", what_if="amp"))
         if step.compile_mode is None:
@@ -656,12 +614,6 @@ def _list_what_ifs(step: PlannedStep, task: PredictTask, machine: Machine) -> li
             scaled = _scale_to(larger, own, machine.calibration)
             changes.append(replace(step, calibration=scaled, what_if=f"on {larger.name}"))
     return changes
-
-
-def _counting(request: CountRequest) -> CountSettings:
-    return CountSettings(
-        mode=request.mode, precision=request.precision, optimizer=request.optimizer or "sgd"
-    )
 
 
 def _now() -> str:
@@ -704,14 +656,12 @@ def _is_plain(run: MeasuredRun, calibration: Calibration) -> bool:
 
 
 def _judge(run: MeasuredRun, calibration: Calibration) -> PastPrediction:
+    from ridgeline.count.counting import count_workload
+
     request = run.request
     check_countable(run, with_files=False)  # a folder of somebody else does not run its files
-    options = CountOptions(
-        models=(request.model,), mode=request.mode, precision=run.result.precision,
-        optimizer=request.optimizer, input_sizes=(request.input_size,), seq_len=request.seq_len,
-        config=dict(request.config), batch_sizes=(request.batch_size,),
-    )  # fmt: skip
-    prediction = predict_step(count_one(options, request.model, request.batch_size), calibration)
+    settings = count_settings(request, run.result.precision)
+    prediction = predict_step(count_workload(request.workload, settings), calibration)
     measured_s = run.result.step_time_s.median
     return PastPrediction(
         run_id=run.run_id, model=request.model, predicted_s=prediction.time_s,

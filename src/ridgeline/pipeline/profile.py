@@ -12,7 +12,7 @@ from typing import Any
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.isolation import run_isolated
 from ridgeline.measure.worker import Task, ignore_message
-from ridgeline.pipeline.cases import CaseRunner, ProgressListener, Selection
+from ridgeline.pipeline.cases import CaseRunner, Selection
 from ridgeline.pipeline.count_models import count_run_task
 from ridgeline.pipeline.machine import device_task
 from ridgeline.profile.profiling import (
@@ -29,8 +29,6 @@ from ridgeline.settings import Settings
 from ridgeline.store import MeasuredRun, ResultsFolder, Run
 from ridgeline.workloads import list_models
 
-NOT_REQUESTED = "it was not asked for"
-NO_GPU = "counters are those of NVIDIA GPUs"
 STAGE_OPTIONS: dict[str, Any] = {"level": "hierarchical"}
 RUN_S, TRACE_S, COUNTED_S = 20.0, 3.0, 5.0  # of one configuration, about
 PROGRAM_S = 120.0  # a program, which starts anew for every group of counters
@@ -42,9 +40,9 @@ OnProgress = Callable[[str], None]
 def reason_to_skip(device: str, *, is_requested: bool) -> str:
     """Why no profile is made on a device; empty if one can be."""
     if not is_requested:
-        return NOT_REQUESTED
+        return "it was not asked for"
     if not device.startswith("cuda"):
-        return NO_GPU
+        return "counters are those of NVIDIA GPUs"
     try:
         need_counters(AUTO)
     except RidgelineError as error:
@@ -99,19 +97,11 @@ class Profiler:
     def __post_init__(self) -> None:
         Request(**self.options)  # what cannot be made is refused before anything runs
 
-    @property
-    def results(self) -> ResultsFolder:
-        return self.runner.results
-
-    @property
-    def progress(self) -> ProgressListener:
-        return self.runner.progress
-
     def profile_models(self, selection: Selection) -> None:
         """Run each case unwatched, then profile the same step, and count what it must do."""
         runner = self.runner
         runner.case_s = RUN_S
-        self.progress.start("looking for the device", advance=False)
+        self.runner.progress.start("looking for the device", advance=False)
         need_gpu(selection)
         if self.options.get("tier", "counters") == "counters":
             need_counters(self.options.get("tool", AUTO))
@@ -129,12 +119,12 @@ class Profiler:
         request = request_for_program(program, precision, host, **self.options)
         if not any(device.kind == "cuda" for device in host.devices):  # torch may know of one
             need_gpu(Selection(models=(), settings=(Settings(),)))
-        self.progress.start(name)
-        profile_program(self.results, request, label=self.label, **self._listeners(name))
+        self.runner.progress.start(name)
+        profile_program(self.runner.results, request, label=self.label, **self._listeners(name))
 
     def _listeners(self, name: str) -> dict[str, Any]:
         return {
-            "on_progress": lambda what: self.progress.update(what, 0, 0),
+            "on_progress": lambda what: self.runner.progress.update(what, 0, 0),
             "show_plan": partial(self._show_plan, name),
             "on_stored": self.profiles.append,
         }
@@ -147,18 +137,17 @@ class Profiler:
     def _profile(self, run: MeasuredRun, task: Task) -> None:
         request = run.request
         name = f"{request.model}, batch {request.batch_size}, {run.result.precision}"
-        self.progress.expect(TRACE_S + COUNTED_S)
-        self.progress.start(name)
+        self.runner.progress.start(name, TRACE_S + COUNTED_S)
         options = {"label": self.label, **self._listeners(name)}
         try:
-            profile = profile_run(self.results, run, task, self.options, **options)
+            profile = profile_run(self.runner.results, run, task, self.options, **options)
         except RidgelineError as error:
             self.failures.append(error)
             return
         if profile is None:
             return
-        self.progress.start(f"{name}: counting what it must do")
-        counted = run_isolated(count_run_task, (self.results.path, run.run_id))
+        self.runner.progress.start(f"{name}: counting what it must do")
+        counted = run_isolated(count_run_task, (self.runner.results.path, run.run_id))
         problems = [counted.failure.reason] if counted.failure else counted.answer or []
         self.problems += problems
         if problems:

@@ -73,7 +73,6 @@ class PreparedTraining:
     precision: Precision
     files: CheckpointFolder
     checkpoint: dict[str, Any] | None  # to go on from
-    warnings: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -100,37 +99,28 @@ def train_model(
 
         def on_epoch(result: EpochResult) -> None:
             outcome.history.append(result)
-            on_message(_describe_epoch(result))
-
-        def on_step(step: StepProgress) -> None:
-            done = (step.epoch - 1) * step.steps + step.step
-            on_progress(
-                _describe_step(step, training.settings), done, training.settings.total_steps
+            on_message(
+                f"{result.epoch:>5}  {result.train_loss:>5.3f}"
+                f"  {format_percent(result.train_accuracy):>9}"
+                f"  {format_percent(result.test_accuracy):>9}  {result.lr:>9.3g}"
+                f"  {result.images_per_s:>9.1f}"
+                f"  {format_time(result.time_s + result.test_time_s):>9}"
             )
 
+        def on_step(step: StepProgress) -> None:
+            settings = training.settings
+            done = (step.epoch - 1) * step.steps + step.step
+            text = (
+                f"epoch {step.epoch}/{settings.epochs}, step {step.step}/{step.steps}: loss"
+                f" {step.loss:.3f}, {format_percent(step.accuracy)},"
+                f" {step.images_per_s:.0f} images/s"
+            )
+            on_progress(text, done, settings.total_steps)
+
         outcome.result = train(
-            trainer,
-            training.files,
-            save_every=options.save_every,
-            on_step=on_step,
+            trainer, training.files, save_every=options.save_every, on_step=on_step,
             on_epoch=on_epoch,
-        )
-
-
-def _describe_epoch(result: EpochResult) -> str:
-    """A line below EPOCH_HEADER."""
-    return (
-        f"{result.epoch:>5}  {result.train_loss:>5.3f}  {format_percent(result.train_accuracy):>9}"
-        f"  {format_percent(result.test_accuracy):>9}  {result.lr:>9.3g}"
-        f"  {result.images_per_s:>9.1f}  {format_time(result.time_s + result.test_time_s):>9}"
-    )
-
-
-def _describe_step(step: StepProgress, settings: TrainSettings) -> str:
-    return (
-        f"epoch {step.epoch}/{settings.epochs}, step {step.step}/{step.steps}: loss {step.loss:.3f}"
-        f", {format_percent(step.accuracy)}, {step.images_per_s:.0f} images/s"
-    )
+        )  # fmt: skip
 
 
 def mark_training_step(
@@ -185,7 +175,6 @@ def _prepare(options: TrainOptions, on_progress: OnProgress, *, is_saved: bool) 
         precision=precision,
         files=files,
         checkpoint=checkpoint,
-        warnings=tuple(precision.warnings),
     )
 
 
@@ -217,7 +206,7 @@ def _build_trainer(
         f"{settings.train_images} + {settings.test_images} images of {settings.data}, "
         f"{settings.epochs} epochs of {settings.steps} steps"
     )
-    for warning in training.warnings:
+    for warning in training.precision.warnings:
         on_message(f"note: {warning}")
     if training.checkpoint:
         trainer.load_state(training.checkpoint)
@@ -238,38 +227,29 @@ def load_trained(path: Path, model: str | None = None, image_size: int | None = 
     return load_weights(network, path, name).eval()
 
 
-def summarize_training(training: PreparedTraining, result: TrainResult) -> dict[str, Any]:
-    """What came of a training, as it is stored and printed for programs."""
-    history, before = result.history, result.epochs_before
-    return {
+def save_training(options: TrainOptions, training: PreparedTraining, result: TrainResult) -> Path:
+    """Store a training as a run; its folder."""
+    folder = ResultsFolder(options.results)
+    request = TrainRequest(
+        settings=asdict(training.settings),
+        backend=options.backend,
+        device=options.device,
+        workers=options.workers,
+        resumed=str(options.resume) if options.resume else None,
+    )
+    summary = {
         "status": "ok",
         "provenance": "measured",
         **made_on(training.backend),
         "precision": training.settings.precision,
-        "best_accuracy": result.best.test_accuracy if history else None,
-        "best_epoch": result.best.epoch if history else None,
-        "final_accuracy": history[-1].test_accuracy if history else None,
-        "images_per_s": result.images_per_s if len(history) > before else None,
-        "epochs_before": before,
+        "best_accuracy": result.best.test_accuracy,
+        "best_epoch": result.best.epoch,
+        "final_accuracy": result.history[-1].test_accuracy,
+        "images_per_s": result.images_per_s,
+        "epochs_before": result.epochs_before,
         "time_s": result.time_s,
-        "history": [epoch.to_dict() for epoch in history],
-        "warnings": list(training.warnings),
+        "history": [epoch.to_dict() for epoch in result.history],
+        "warnings": list(training.precision.warnings),
     }
-
-
-def save_training(options: TrainOptions, training: PreparedTraining, result: TrainResult) -> Path:
-    """Store a training as a run; its folder."""
-    folder = ResultsFolder(options.results)
-    run_id = folder.save_run(
-        f"train-{file_stem(training.settings.model)}",
-        TrainRequest(
-            settings=asdict(training.settings),
-            backend=options.backend,
-            device=options.device,
-            workers=options.workers,
-            resumed=str(options.resume) if options.resume else None,
-        ),
-        summarize_training(training, result),
-        collect(),
-    )
-    return folder.runs_path / run_id
+    name = f"train-{file_stem(training.settings.model)}"
+    return folder.runs_path / folder.save_run(name, request, summary, collect())

@@ -199,8 +199,7 @@ class _Parts:
 
     progress: ProgressListener
 
-    def expect(self, seconds: float) -> None: ...
-    def start(self, what: str, *, advance: bool = True) -> None: ...
+    def start(self, what: str, seconds: float = 0.0, *, advance: bool = True) -> None: ...
 
     def update(self, what: str, done: int, total: int) -> None:
         self.progress.update(what, done, total)

@@ -29,10 +29,9 @@ from ridgeline.report.predictions import PREDICTION
 from ridgeline.report.study import Study
 from ridgeline.report.sweeps import read_sweeps
 from ridgeline.report.text import safe_name
-from ridgeline.roofline.roofs import Roofs
 from ridgeline.store import IN_RESULTS, whole_file, writing
 
-__all__ = ["FORMATS", "KINDS", "Figure", "write_figure", "write_figures", "write_machine"]
+__all__ = ["FORMATS", "KINDS", "Figure", "write_figure", "write_figures"]
 
 ELSEWHERE = f"--out DIR, {IN_RESULTS}"
 FORMATS = ("png", "svg", "pdf")
@@ -112,13 +111,6 @@ def write_figure(study: Study, path: Path, *, kind: str = "classic") -> Figure:
         f" {path} is one file",
         hint=f"choose one machine: {envs}; or name a folder with --out DIR",
     )
-
-
-def write_machine(roofs: Roofs, datasheet: Roofs | None, path: Path, *, title: str) -> None:
-    """Write the roofs of a machine alone to a PNG or SVG, by the path's ending."""
-    with in_style():
-        drawing = Drawing(axes=rooflines.draw_machine(roofs, datasheet, title=title), title=title)
-        _save(drawing, path, "--png FILE")
 
 
 @contextmanager
