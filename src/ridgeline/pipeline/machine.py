@@ -299,9 +299,10 @@ def open_cuda_loads(number: int) -> Iterator[Loads]:
         try:
             kernels = _make_kernel_loads(torch, number)
             chains, dram = kernels["fp32 chains"], kernels["DRAM read"]
-            mixed = run_by_turns("fp32 chains and DRAM read by turns", chains, dram, clock)
+            mixed = [run_by_turns(f"fp32 chains and {one.label} by turns", chains, one, clock)
+                     for one in (dram, kernels["L2 read"])]  # fmt: skip
             halves = ("fp32 chains", "DRAM read", "L2 read", "L1 read")
-            loads += [*kernels.values(), mixed, *(run_half(kernels[name]) for name in halves)]
+            loads += [*kernels.values(), *mixed, *(run_half(kernels[name]) for name in halves)]
         except ImportError as error:
             missing.append(Missing(what="loads of DRAM, L2 and vector units", reason=str(error)))
         for precision in PRECISIONS:

@@ -13,7 +13,7 @@ SPARE_KERNELS = 64
 
 
 class CallCounter:
-    """Runs calls under the counters of CUPTI; a call is known by its range.
+    """Runs calls under the counters of CUPTI, one after the other.
 
     Without a precision, FLOPs of all kinds are counted, which takes more passes.
     """
@@ -42,23 +42,23 @@ class CallCounter:
         import psutil
 
         from ridgeline.captures.quantities import derive_quantities
+        from ridgeline.profile.counting import S_PER_NS
+        from ridgeline.profile.request import DURATION
 
         calls, log, counters = _keep_working(calls), self._log, self._counters
         with log.listening(self._cupti):
-            log.take()
-            self._run(calls)
-            most = len(log.take()) + SPARE_KERNELS
+            most = len(self._run(calls)) + SPARE_KERNELS
             with counters.enabled(most, psutil.virtual_memory().available // 4):
                 for _ in range(counters.passes):
                     counters.start()
-                    self._run(calls)
+                    names = self._run(calls)
                     counters.stop()
-                    launches = log.take()
                 values = counters.values()
         table = pd.DataFrame(values, columns=list(counters.metrics), dtype=float)
+        if DURATION in table:
+            table[DURATION] *= S_PER_NS
         derived = derive_quantities(table, compute_capability=self._capability).table
-        numbers = derived.select_dtypes("number")
-        return numbers.groupby([launch.range for launch in launches]).sum()
+        return derived.select_dtypes("number").groupby(names).sum()
 
     def flops(self, calls: Calls) -> dict[str, int]:
         """FLOPs of each call that does not fail, in all."""
@@ -66,13 +66,17 @@ class CallCounter:
         flops = table.filter(regex="^flops_.*_(matrix|vector)$").sum(axis=1)
         return {name: int(flops[name]) for name in calls if name in flops.index}
 
-    def _run(self, calls: Calls) -> None:
+    def _run(self, calls: Calls) -> list[str]:
+        """The name of the call of each launch, which any thread may have made."""
         import torch
 
+        names: list[str] = []
         for name, call in calls.items():
-            with self._log.range(name):
-                call()
-        torch.cuda.synchronize()
+            self._log.take()
+            call()
+            torch.cuda.synchronize()
+            names += [name] * len(self._log.take())
+        return names
 
 
 def _keep_working(calls: Calls) -> dict[str, Callable[[], object]]:
