@@ -68,6 +68,8 @@ def words(*shape: int) -> Operand:
     Case("4-bit weights", "MatMulNBits", [x(2, 5, 64), uint8(8, 2, 16), x(16)],
          macs=10 * 64 * 8, other=64 * 8, read=10 * 64 * F + 8 * 2 * 16 + 16 * F, domain=MS,
          attributes={"K": 64, "N": 8, "bits": 4, "block_size": 32}),
+    Case("dynamically quantised", "DynamicQuantizeMatMul", [x(5, 3), int8(3, 7), x(1)], macs=105,
+         other=7 * 15 + 35, domain=MS),
     Case("determinant", "Det", [x(4, 3, 3)], other=4 * 2 * 27 // 3),
 )  # fmt: skip
 def test_products(case: Case, tmp_path: Path) -> None:
@@ -144,6 +146,8 @@ def test_formula_names_its_numbers(tmp_path: Path) -> None:
          read=3 + F),
     Case("bias and gelu", "BiasGelu", [x(2, 6), x(6)], other=60, transcendental=12, domain=MS),
     Case("quick gelu", "QuickGelu", [x(6)], other=30, transcendental=6, domain=MS),
+    Case("quantised sum", "QLinearAdd",
+         [uint8(6), x(), uint8(), uint8(6), x(), uint8(), x(), uint8()], other=60, domain=MS),
     Case("dropout at rest", "Dropout", [x(6)], read=0, written=0),
     Case("softplus", "Softplus", [x(6)], other=18, transcendental=12),
 )  # fmt: skip

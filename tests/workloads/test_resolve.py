@@ -17,7 +17,9 @@ from ridgeline.records import WorkloadSpec
 from ridgeline.workloads import list_models, own, resolve, sources
 from ridgeline.workloads.workload import parse_value
 
-OTHERS = "other sources are timm:NAME, transformers:TYPE and path/to/file.py:factory"
+OTHERS = (
+    "other sources are timm:NAME, transformers:TYPE, ultralytics:NAME and path/to/file.py:factory"
+)
 
 
 def test_listing_the_models_imports_none_of_their_packages() -> None:
@@ -71,7 +73,7 @@ def test_names_and_sources(model: str, name: str, source: str) -> None:
         (
             "torchvison:resnet50",
             "unknown source 'torchvison'\n  hint: did you mean torchvision? the sources are "
-            "ridgeline, torchvision, timm, transformers and path/to/file.py:factory",
+            "ridgeline, torchvision, timm, transformers, ultralytics and path/to/file.py:factory",
         ),
         (
             "torchvision:alexnett",
@@ -116,6 +118,11 @@ def without(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     [
         ("timm:resnet18", "timm", "pip install 'ridgeline[hf]'"),
         ("resnet50", "torch", "pip install 'ridgeline[torch]'"),
+        (
+            "ultralytics:yolov8n",
+            "ultralytics",
+            "pip install ultralytics (its licence is AGPL-3.0: ",
+        ),
     ],
 )
 def test_a_source_that_is_not_installed(

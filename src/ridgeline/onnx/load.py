@@ -107,6 +107,7 @@ DEEPEST = 90  # protobuf's own limit is 100
 
 VARINT, BYTES = 0, 2  # of a field's value in the wire format
 FIXED = {1: 8, 5: 4}  # and those of so many bytes
+MORE = 0x80  # in a byte of a number: another one follows
 
 ENTERED: dict[str, dict[int, str]] = {  # message → its fields that are messages worth entering
     "model": {7: "graph", 25: "function"},
@@ -165,14 +166,17 @@ class _Reader:
         """The message's bytes from `start` to `end`, as chunks, without what is left out."""
         if depth > DEEPEST:
             raise broken(self.path, f"messages are nested more than {DEEPEST} deep")
-        entered, is_large = ENTERED[message], end - start > KEPT_BYTES
+        entered, left_out = ENTERED[message], LEFT_OUT[message]
+        if message == "tensor" and end - start > KEPT_BYTES:
+            left_out |= PAYLOAD
         chunks: Chunks = []
         run = start  # the first byte not yet copied
         for number, field_start, value_start, field_end, is_bytes in self._walk(start, end):
             inner = entered.get(number) if is_bytes else None
-            size = field_end - value_start
-            if inner is None and not _is_left_out(message, number, size, is_large=is_large):
-                continue
+            if inner is None and number not in left_out:
+                is_note = number == NOTES and message == "node"
+                if field_end - value_start <= (LONGEST_NOTE if is_note else KEPT_BYTES):
+                    continue
             self._copy(chunks, run, field_start)
             run = field_end
             if inner is not None:
@@ -191,18 +195,22 @@ class _Reader:
 
     def _walk(self, start: int, end: int) -> Iterator[tuple[int, int, int, int, bool]]:
         """Number, start, start of the value, end, and whether it has a length, of each field."""
-        at = start
+        data, at = self.data, start
         while at < end:
             field_start = at
-            key, value_start = self._number(at, end)
-            wire = key & 7
-            if wire == VARINT:
-                _, at = self._number(value_start, end)
-            elif wire == BYTES:
-                size, value_start = self._number(value_start, end)
+            key, at = data[at], at + 1  # most numbers have one byte: no call for those
+            if key >= MORE:
+                key, at = self._number(field_start, end)
+            value_start, wire = at, key & 7
+            if wire == BYTES:
+                size, value_start = (data[at], at + 1) if at < end else (MORE, at)
+                if size >= MORE:
+                    size, value_start = self._number(at, end)
                 at = value_start + size
+            elif wire == VARINT:
+                _, at = self._number(at, end)
             elif wire in FIXED:
-                at = value_start + FIXED[wire]
+                at += FIXED[wire]
             else:
                 raise broken(self.path, "its bytes are not protobuf")
             if at > end or key >> 3 == 0:
@@ -215,25 +223,16 @@ class _Reader:
             byte = self.data[at]
             at += 1
             value |= (byte & 0x7F) << shift
-            if byte < 0x80:
+            if byte < MORE:
                 return value, at
             shift += 7
         raise broken(self.path, "it ends too early, or its bytes are not protobuf")
 
 
-def _is_left_out(message: str, number: int, size: int, *, is_large: bool) -> bool:
-    """Whether a field is not needed: notes, payloads of large tensors, very long texts."""
-    if number in LEFT_OUT[message] or size > KEPT_BYTES:
-        return True
-    if message == "tensor":
-        return is_large and number in PAYLOAD
-    return message == "node" and number == NOTES and size > LONGEST_NOTE
-
-
 def _varint(value: int) -> bytes:
     parts = bytearray()
-    while value >= 0x80:
-        parts.append(value & 0x7F | 0x80)
+    while value >= MORE:
+        parts.append(value & 0x7F | MORE)
         value >>= 7
     parts.append(value)
     return bytes(parts)

@@ -154,7 +154,9 @@ NOT_LEARNED: dict[str, tuple[int, ...]] = {
     "STFT": (2,), "Tile": (1,), "NonMaxSuppression": (0, 1, 2, 3, 4), "TopK": (1,), "Where": (0,),
     "Sin": (0,), "Cos": (0,), "RotaryEmbedding": (1, 2, 3), "GroupQueryAttention": (7, 8, 12, 13),
     # scales, zero points and the order of groups of weights that are stored quantised
-    "MatMulNBits": (2, 3, 4),
+    "MatMulNBits": (2, 3, 4), "QGemm": (1, 2, 4, 5, 7, 8), "QAttention": (3, 4, 6, 7),
+    "MatMulIntegerToFloat": (2, 3, 4, 5), "DynamicQuantizeMatMul": (2, 3),
+    "QLinearAdd": (1, 2, 4, 5, 6, 7), "QLinearMul": (1, 2, 4, 5, 6, 7),
 }  # fmt: skip
 ARITHMETIC = ("Mul", "Div", "Add", "Sub", "Max", "Min", "Where")
 INITIAL_STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}

@@ -26,7 +26,7 @@ from ridgeline.onnx.infer import (
     sequence_result,
     unknown_results,
 )
-from ridgeline.onnx.node import BOOL, FP32, INT64, NodeCall, Tensor
+from ridgeline.onnx.node import BOOL, FP32, INT32, INT64, NodeCall, Tensor
 from ridgeline.onnx.ops import MS, find_entry
 from ridgeline.onnx.ops.products import (
     group_query_sizes,
@@ -205,6 +205,11 @@ def _range(call: NodeCall) -> Types:
     return [(call.x.elem, (max(ceil((limit - start) / delta), 0),))]
 
 
+def _quantised_pair(call: NodeCall) -> Types:
+    """Each operand comes with its scale and zero point."""
+    return [(call.x.elem, broadcast(call.x.shape, call.operand(3).shape))]
+
+
 def _product(a: Shape, b: Shape) -> Shape:
     if len(a) == 1 or len(b) == 1:
         return (*a[:-1], *b[:-2], *(b[-1:] if len(b) > 1 else ()))
@@ -213,7 +218,14 @@ def _product(a: Shape, b: Shape) -> Shape:
 
 def _matmul(call: NodeCall) -> Types:
     shapes = transposed_shape(call, 0, "A"), transposed_shape(call, 1, "B")
-    return [(call.x.elem, _product(*shapes))]
+    is_float = call.op_type in ("MatMulIntegerToFloat", "DynamicQuantizeMatMul")
+    return [(FP32 if is_float else call.x.elem, _product(*shapes))]
+
+
+def _qgemm(call: NodeCall) -> Types:
+    zero_point = call.get(8)
+    elem = zero_point.elem if zero_point is not None else FP32
+    return [(elem, _product(transposed_shape(call, 0, "A"), transposed_shape(call, 3, "B")))]
 
 
 def _n_bits(call: NodeCall) -> Types:
@@ -225,11 +237,19 @@ def _skip_norm(call: NodeCall) -> Types:
     return [_like(call.x), groups, groups, _like(call.x)]
 
 
+def _embed_norm(call: NodeCall) -> Types:
+    ids, table = call.operand(0), call.operand(2)
+    hidden = (*ids.shape, table.shape[-1])
+    return [(table.elem, hidden), (INT32, ids.shape[:1]), (table.elem, hidden)]
+
+
 def _attention(call: NodeCall) -> Types:
     x, widths, heads = call.x, qkv_widths(call), call.int_attr("num_heads", 1)
-    length = packed_past(call.get(4)) + x.shape[-2]
+    is_quantised = call.op_type == "QAttention"
+    elem = call.operand(3).elem if is_quantised else x.elem  # the scale's type
+    length = packed_past(call.get(8 if is_quantised else 4)) + x.shape[-2]
     present = (2, x.shape[0], heads, length, widths[0] // heads)
-    return [(x.elem, (*x.shape[:-1], widths[2])), (x.elem, present)]
+    return [(elem, (*x.shape[:-1], widths[2])), (elem, present)]
 
 
 def _multi_head(call: NodeCall) -> Types:
@@ -248,17 +268,39 @@ def _group_query(call: NodeCall) -> Types:
     return [(elem, (s.batch, s.queries, s.heads * s.dim)), present, present, scores]
 
 
-_SAME_AS_INPUT = "Gelu FastGelu BiasGelu QuickGelu RotaryEmbedding SimplifiedLayerNormalization"
+def _qlinear_concat(call: NodeCall) -> Types:
+    """The result's scale and zero point, then each operand with its own."""
+    parts = call.inputs[2::3]
+    axis = call.int_attr("axis", 0) % len(parts[0].shape)
+    shape = list(parts[0].shape)
+    shape[axis] = sum(part.shape[axis] for part in parts)
+    return [(parts[0].elem, tuple(shape))]
+
+
+def _qlinear_global_pool(call: NodeCall) -> Types:
+    return [(call.x.elem, (*call.x.shape[:2], *[1] * len(call.x.shape[2:])))]
+
+
+_SAME_AS_INPUT = (
+    "Gelu FastGelu BiasGelu QuickGelu RotaryEmbedding SimplifiedLayerNormalization QLinearSigmoid"
+    " QLinearLeakyRelu QLinearSoftmax"
+)
+_PRODUCTS = "FusedMatMul MatMulIntegerToFloat DynamicQuantizeMatMul"
 RULES: dict[tuple[str, str], Callable[[NodeCall], Types]] = {
     ("", "SimplifiedLayerNormalization"): _same, ("", "GroupNormalization"): _same,
     ("", "MeanVarianceNormalization"): _same, ("", "GreaterOrEqual"): _comparison,
     ("", "LessOrEqual"): _comparison, ("", "Dropout"): _dropout, ("", "Range"): _range,
     **{(MS, name): _same for name in _SAME_AS_INPUT.split()},
-    (MS, "FusedMatMul"): _matmul, (MS, "MatMulNBits"): _n_bits,
+    **{(MS, name): _matmul for name in _PRODUCTS.split()},
+    (MS, "QLinearAdd"): _quantised_pair, (MS, "QLinearMul"): _quantised_pair,
+    (MS, "QGemm"): _qgemm, (MS, "MatMulNBits"): _n_bits,
     (MS, "SkipLayerNormalization"): _skip_norm,
     (MS, "SkipSimplifiedLayerNormalization"): _skip_norm,
-    (MS, "Attention"): _attention,
+    (MS, "EmbedLayerNormalization"): _embed_norm,
+    (MS, "Attention"): _attention, (MS, "QAttention"): _attention,
     (MS, "MultiHeadAttention"): _multi_head, (MS, "GroupQueryAttention"): _group_query,
+    (MS, "QLinearConcat"): _qlinear_concat,
+    (MS, "QLinearGlobalAveragePool"): _qlinear_global_pool,
 }  # fmt: skip
 FUSED = {"FusedConv": "Conv", "FusedGemm": "Gemm"}  # a standard operator, and an activation
 OPERANDS_OF_FORM = {"FusedConv": 3}

@@ -2,7 +2,7 @@
 
     workload.py          the records Workload and Inputs; checks of what a user asks for
     sources.py           a name → the source that knows it; the names of all sources
-    from_torchvision.py  and a module each for timm, transformers and a Python file
+    from_torchvision.py  and a module each for timm, transformers, a Python file and ultralytics
     own.py               the networks of our own: CIFAR-10 forms, an LSTM; yolo.py a detector
     inputs.py            images, labels and boxes
     losses.py            losses, and the optimizers that users name

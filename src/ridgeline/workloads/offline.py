@@ -18,6 +18,7 @@ OFFLINE = {  # what the libraries themselves listen to; a cached file is then us
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
     "HF_DATASETS_OFFLINE": "1",
+    "YOLO_OFFLINE": "true",
 }
 LOOKUPS = ("getaddrinfo", "gethostbyname", "gethostbyname_ex")
 OFFLINE_ERRORS = {"OfflineModeIsEnabled", "LocalEntryNotFoundError"}

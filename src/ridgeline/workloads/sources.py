@@ -25,16 +25,19 @@ EXTRAS = {  # the package a source needs, and how to get it
     "torchvision": "pip install 'ridgeline[torch]'",
     "timm": "pip install 'ridgeline[hf]'",
     "transformers": "pip install 'ridgeline[hf]'",
+    "ultralytics": "pip install ultralytics (its licence is AGPL-3.0: read it before you share "
+    "what you build with it; `yolo` is a detector of our own that needs nothing)",
 }
 MODULES = {  # each has a function workload(name, spec)
     "ridgeline": "ridgeline.workloads.own",
     "torchvision": "ridgeline.workloads.from_torchvision",
     "timm": "ridgeline.workloads.from_timm",
     "transformers": "ridgeline.workloads.from_transformers",
+    "ultralytics": "ridgeline.workloads.from_ultralytics",
 }
 FILE_MODULE = "ridgeline.workloads.from_file"
 ONNX_ENDING = ".onnx"
-OTHER_SOURCES = "timm:NAME, transformers:TYPE and path/to/file.py:factory"
+OTHER_SOURCES = "timm:NAME, transformers:TYPE, ultralytics:NAME and path/to/file.py:factory"
 
 
 def resolve(spec: WorkloadSpec) -> Workload:
@@ -289,9 +292,23 @@ def _transformers() -> dict[str, str]:
     return {name: f"{task}, {cls}" for name, (task, cls) in transformers_classes().items()}
 
 
+# ---------------------------------------------------------------- ultralytics
+
+SCALES = "nsmlx"  # yolov8.yaml describes yolov8n to yolov8x
+FAMILY = re.compile(r"^(yolov?\d+)(?![a-z0-9])")
+
+
+def _ultralytics() -> dict[str, str]:
+    """Every description in the installed package, once for each scale of its family."""
+    stems = [path.stem for path in (_folder("ultralytics") / "cfg" / "models").rglob("*.yaml")]
+    names = {FAMILY.sub(rf"\g<1>{scale}", stem) for stem in stems for scale in SCALES}
+    return dict.fromkeys(names, "ultralytics (AGPL-3.0), 3x640x640")
+
+
 READERS: dict[str, Callable[[], dict[str, str]]] = {
     "ridgeline": _own,
     "torchvision": partial(_registered, "torchvision"),
     "timm": partial(_registered, "timm"),
     "transformers": _transformers,
+    "ultralytics": _ultralytics,
 }

@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import prod
 
 from ridgeline.costs import data as costs
-from ridgeline.costs.elementwise import cross_entropy
+from ridgeline.costs.elementwise import DEQUANTISE, QUANTISE, cross_entropy
 from ridgeline.costs.work import Work, require
 from ridgeline.onnx.node import NodeCall
-from ridgeline.onnx.ops import Formula, add_rows
+from ridgeline.onnx.ops import MS, Formula, add_rows
 
 
 def _rearranged(call: NodeCall) -> Work:
@@ -66,6 +66,10 @@ add_rows("move", {
     # values are put at their indices, zeros elsewhere
     "MaxUnpool": lambda c: Work(read_bytes=sum(t.nbytes for t in c.inputs[:2])),
 })  # fmt: skip
+add_rows("move", {
+    # each operand has a scale of its own: dequantised, and quantised with the result's
+    "QLinearConcat": lambda c: Work.per_element(c.out.numel, DEQUANTISE + QUANTISE),
+}, domain=MS)  # fmt: skip
 add_rows("gather", {"Gather GatherElements GatherND": _gather})
 add_rows("scatter", {
     "ScatterElements ScatterND Scatter": _scatter, "TensorScatter": _tensor_scatter,
@@ -92,6 +96,12 @@ def _window(call: NodeCall) -> int:
 
 def _pool(last: int) -> Formula:
     return lambda c: costs.pool_windows(c.out.numel, _window(c), last=last, is_float=c.is_float)
+
+
+def _quantised_global_pool(call: NodeCall) -> Work:
+    """Dequantised, averaged; each result requantised."""
+    window = call.x.numel // max(call.out.numel, 1)
+    return costs.pool_windows(call.out.numel, window, each=DEQUANTISE + 1, last=1 + QUANTISE)
 
 
 def _interpolate(call: NodeCall, taps: int) -> Work:
@@ -123,6 +133,7 @@ add_rows("pool", {
     "LpPool GlobalLpPool": lambda c: costs.lp_pool(c.out.numel, _window(c), c.attr("p", 2)),
     "MaxRoiPool": lambda c: Work.per_element(c.out.numel, 1),
 })  # fmt: skip
+add_rows("pool", {"QLinearGlobalAveragePool": _quantised_global_pool}, domain=MS)
 add_rows("interpolate", {
     "RoiAlign": lambda c: costs.roi_align(c.out.numel, c.int_attr("sampling_ratio", 0)),
     "Resize Upsample": _resize,

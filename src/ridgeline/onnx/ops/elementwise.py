@@ -91,6 +91,13 @@ def _dropout(call: NodeCall) -> Work:
     return Work.per_element(call.x.numel, DROPOUT, read_bytes=call.x.nbytes)
 
 
+def _quantised(name: str, operands: int) -> Formula:
+    """Each operand dequantised, the work, and the result quantised."""
+    flops, one = PER_ELEMENT[name]
+    each = operands * DEQUANTISE + flops + QUANTISE
+    return lambda c: Work.per_element(c.out.numel, each, transcendentals=one * c.out.numel)
+
+
 add_rows("pointwise", {
     **{name: _per_element(*cost) for name, cost in PER_ELEMENT.items()},
     # one FLOP for each operand after the first; the mean's division
@@ -108,6 +115,10 @@ add_rows("pointwise", {
 add_rows("pointwise", {
     "Gelu BiasGelu FastGelu": _gelu,
     "QuickGelu": _swish,
+    "QLinearAdd": _quantised("Add", 2),
+    "QLinearMul": _quantised("Mul", 2),
+    "QLinearSigmoid": _quantised("Sigmoid", 1),
+    "QLinearLeakyRelu": _quantised("LeakyRelu", 1),
 }, domain=MS)  # fmt: skip
 add_rows("dropout", {"Dropout": _dropout})
 
@@ -137,6 +148,19 @@ def _skip_rms_norm(call: NodeCall) -> Work:
     """input + skip (+ bias), then RMS norm: gamma, bias."""
     groups = prod(call.x.shape[:-1])
     return costs.rms_norm(call.x.numel, groups, affine=call.has(2), more=1 + call.has(3))
+
+
+def _embed_layer_norm(call: NodeCall) -> Work:
+    """Rows of the word, position and segment tables are added, then layer norm.
+
+    Only the rows that are looked up are read.
+    """
+    out = call.out
+    tables = [t for number in (2, 3, 4) if (t := call.get(number)) is not None]
+    rows_bytes = sum(t.bytes_of(min(out.numel, t.numel)) for t in tables)
+    others = sum(t.nbytes for t in call.inputs if all(t is not table for table in tables))
+    work = costs.layer_norm(out.numel, prod(out.shape[:-1]), affine=2, more=max(len(tables) - 1, 0))
+    return work.with_bytes(read=rows_bytes + others)
 
 
 def _mean_variance(call: NodeCall) -> Work:
@@ -188,9 +212,13 @@ add_rows("norm", {
 add_rows("norm", {
     "SkipLayerNormalization": _skip_layer_norm,
     "SkipSimplifiedLayerNormalization": _skip_rms_norm,
+    "EmbedLayerNormalization": _embed_layer_norm,
 }, domain=MS)  # fmt: skip
 add_rows("softmax", {
     "Softmax": lambda c: costs.softmax(c.x.numel),
     "LogSoftmax": _log_softmax,
     "Hardmax": lambda c: Work.per_element(c.x.numel, 1),  # a comparison an element
 })  # fmt: skip
+add_rows("softmax", {
+    "QLinearSoftmax": lambda c: costs.softmax(c.x.numel, more=DEQUANTISE + QUANTISE),
+}, domain=MS)  # fmt: skip

@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import prod
 
 from ridgeline.costs import products as costs
+from ridgeline.costs.elementwise import DYNAMIC_QUANTISE
 from ridgeline.costs.products import (
     REQUANTISE,
     ROTARY_FLOPS,
@@ -45,19 +46,21 @@ def _fused_matmul(call: NodeCall) -> Work:
     return product(terms, other_flops=(call.attr("alpha", 1.0) != 1) * call.out.numel)
 
 
+def _gemm_terms(call: NodeCall, second: int = 1) -> Terms:
+    shapes = transposed_shape(call, 0, "A"), transposed_shape(call, second, "B")
+    require(all(len(shape) == 2 for shape in shapes), "Gemm multiplies matrices")
+    return matmul_terms(*shapes)
+
+
 def _gemm(call: NodeCall) -> Work:
     """alpha·A·B + beta·C, and onnxruntime's form with an activation."""
-    shapes, n = (transposed_shape(call, 0, "A"), transposed_shape(call, 1, "B")), call.out.numel
-    require(all(len(shape) == 2 for shape in shapes), "Gemm multiplies matrices")
+    terms, n = _gemm_terms(call), call.out.numel
     beta = call.attr("beta", 1.0)
     is_biased = call.has(2) and beta != 0
     scaling = (call.attr("alpha", 1.0) != 1) + (is_biased and beta != 1)
     flops, one = fused_activation(call)
     return product(
-        matmul_terms(*shapes),
-        bias=is_biased * n,
-        other_flops=(scaling + flops) * n,
-        transcendentals=one * n,
+        terms, bias=is_biased * n, other_flops=(scaling + flops) * n, transcendentals=one * n
     )
 
 
@@ -91,7 +94,18 @@ add_rows("matmul", {
 })  # fmt: skip
 add_rows("matmul", {
     "FusedGemm": _gemm,
+    "MatMulIntegerToFloat": lambda c: product(
+        _terms(c), other_flops=(REQUANTISE + c.has(6)) * c.out.numel
+    ),
+    # its first operand is quantised first; then the product's scale, a bias
+    "DynamicQuantizeMatMul": lambda c: product(
+        _terms(c), other_flops=DYNAMIC_QUANTISE * c.x.numel + (REQUANTISE + c.has(4)) * c.out.numel
+    ),
     "FusedMatMul": _fused_matmul,
+    # a, scale, zero point, b, scale, zero point, C: the product's scale and the bias
+    "QGemm": lambda c: product(
+        _gemm_terms(c, 3), other_flops=(REQUANTISE + c.has(6)) * c.out.numel
+    ),
     "MatMulNBits": _matmul_n_bits,
 }, domain=MS)  # fmt: skip
 add_rows("linalg", {"Det": lambda c: factorise(c.x.shape or (1, 1), 2, 3)})
@@ -201,18 +215,20 @@ def _attention(call: NodeCall) -> Work:
 
 
 def _projected_attention(call: NodeCall) -> Work:
-    """input, weights (H, q+k+v), bias: projected, then attended to."""
+    """input, weights (H, q+k+v), bias: projected, then attended to; QAttention scales, too."""
+    is_quantised = call.op_type == "QAttention"
+    mask, past_number = (5, 8) if is_quantised else (3, 4)
     x, w = call.operand(0), call.operand(1)
     require(x.shape[-1] == w.shape[0], f"{x.shape[-1]} features, the weight is for {w.shape[0]}")
     tokens, length, heads = prod(x.shape[:-1]), x.shape[-2], call.int_attr("num_heads", 1)
     widths = qkv_widths(call)
-    past = packed_past(call.get(4))
+    past = packed_past(call.get(past_number))
     sizes = Heads(batch=x.shape[0], heads=heads, queries=length, keys=length + past,
                   dim=split_heads(widths[0], heads), value_dim=split_heads(widths[2], heads),
                   past=past)  # fmt: skip
-    added = _added_masks(call.get(3), call.get(5))
+    added = _added_masks(call.get(mask), None if is_quantised else call.get(5))
     work = attend(call, sizes, causal=bool(call.attr("unidirectional", 0)), added=added)
-    biased = call.has(2) * tokens * w.shape[1]
+    biased = (call.has(2) + is_quantised) * tokens * w.shape[1]
     rotary = ROTARY_FLOPS * tokens * (widths[0] + widths[1]) * bool(call.attr("do_rotary", 0))
     terms = (("tokens", tokens), ("Cin", x.shape[-1]), ("(q+k+v)", w.shape[1]))
     return replace(
@@ -335,7 +351,7 @@ def _rows_bytes(tables: list[Tensor], rows: int) -> int:
 
 add_rows("attention", {"Attention": _attention, "LinearAttention": _linear_attention})
 add_rows("attention", {
-    "Attention": _projected_attention,
+    "Attention QAttention": _projected_attention,
     "MultiHeadAttention": _multi_head,
     "GroupQueryAttention": _group_query,
 }, domain=MS)  # fmt: skip
