@@ -17,6 +17,7 @@ from ridgeline.workloads.sources import is_onnx, workload_spec
 
 if TYPE_CHECKING:
     from ridgeline.captures.capture import Capture
+    from ridgeline.count.growth import Growth
     from ridgeline.count.result import CountResult
     from ridgeline.measure.result import MeasureResult
     from ridgeline.onnx.export import Exported
@@ -383,6 +384,18 @@ def predict(
         counts = [count(model, inputs, batch_size=size, **counting) for size in sizes]
         steps = [step for counted in counts for step, _ in predictor.predict(counted)]
         return Predictions(steps=tuple(steps), notes=tuple(predictor.notes))
+
+
+def growth(
+    model: str, *, mode: str = "infer", precision: str = "fp32", input_size: InputSize = None,
+    seq_len: int | None = None, config: Config = None,
+) -> Growth:  # fmt: skip
+    """How the cost of a named model grows with batch and input size, as formulas."""
+    from ridgeline.count.counting import Settings
+    from ridgeline.count.growth import growth as find_growth
+
+    settings = Settings(mode=mode, precision=precision)
+    return find_growth(workload_spec(model, 1, input_size, seq_len, config), settings)
 
 
 def max_batch(

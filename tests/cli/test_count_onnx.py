@@ -65,6 +65,7 @@ def test_the_largest_rows_are_shown_and_no_cell_is_endless(fan: str, capsys: Pri
         ([*SIZES, "--seq-len", "3"], "--seq-len means nothing for"),
         ([*SIZES, "--config", "a=1"], "--config means nothing for"),
         ([*SIZES, "--precision", "bf16"], "--precision means nothing for"),
+        ([*SIZES, "--growth"], "--growth means nothing for"),
         (["-b", "8", "--dim", "seq"], "--dim 'seq' is not valid"),
         (["-b", "8", "--dim", "seq=6,7"], "--dim 'seq=6,7' is not valid"),
         (["-b", "8", "--dim", "seq=3000000000"], "--dim 'seq=3000000000' is not valid"),

@@ -182,12 +182,12 @@ mark("update")
 main()
 """
 MOMENTS = {  # of a stage: seconds after it said that it begins
-    "begin": (0.0, 0.4, 1.2),  # the server of processes imports torch
-    "machine": (0.0, 0.1, 0.6),
-    "counting": (0.0, 0.03, 0.1),
-    "net.py:make, batch 2, fp32": (0.0, 0.2, 0.6),
-    "report": (0.0, 0.1, 0.5, 1.5),
-    "page": (0.0, 0.05),
+    "begin": (0.0, 1.2),  # the server of processes imports torch
+    "machine": (0.0, 0.6),
+    "counting": (0.03,),
+    "net.py:make, batch 2, fp32": (0.0, 0.6),
+    "report": (0.1, 0.5),
+    "page": (0.05,),
     "report.md": (0.0,),
     "tables": (0.0,),
 }

@@ -53,6 +53,20 @@ def test_loads_of_a_file_are_fitted_and_shown(tmp_path: Path, capsys: Printed) -
     assert len(model["points"]) == 25
 
 
+def test_a_device_that_was_never_measured(tmp_path: Path, capsys: Printed) -> None:
+    assert ridgeline("show", "NVIDIA A100 SXM4 80GB", "--results", str(tmp_path)) == 0
+    label, *rows = capsys.readouterr().out.splitlines()
+    assert label.startswith(
+        "NVIDIA A100 SXM4 80GB: nothing was measured; these are published figures (NVIDIA A100"
+    )
+    assert {  # of the maker's datasheet
+        "bf16 matrix, sums in fp32 312 TFLOP/s published",
+        "int8 matrix, sums in int32 624 TOP/s published",
+        "dram bandwidth 2.04 TB/s published",
+        "power limit 400 W published",
+    } <= {" ".join(row.split()) for row in rows}
+
+
 def test_a_whole_measurement_of_this_cpu(tmp_path: Path, capsys: Printed) -> None:
     code = ridgeline("measure", "--device", "cpu", "--quick", "--results", str(tmp_path), "--json")
     assert code == 0

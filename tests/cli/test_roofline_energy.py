@@ -46,7 +46,7 @@ def test_joules_of_steps_their_floors_and_parts(results: Path, capsys: Printed) 
 
     out = capsys.readouterr().out
     (vgg,) = [line for line in out.splitlines() if line.startswith("vgg16, batch 128")]
-    assert vgg.startswith("vgg16, batch 128, tf32 on nvidia-h200: a step takes 59.7 J, its energy")
+    assert vgg.startswith("vgg16, batch 128, tf32 training on nvidia-h200: a step takes 59.7 J,")
     assert "constant power" in vgg and "not explained" in vgg
     (resnet,) = [line for line in out.splitlines() if line.startswith("resnet50, batch 32")]
     assert "2.65 kW are more than the power cap of 700 W allows: likely a wrong" in resnet
@@ -113,7 +113,7 @@ def test_joules_of_another_tool_under_coefficients_of_a_file(
 
     # then their joules stand under their floors, and the odd one is named
     out = capsys.readouterr().out
-    assert "resnet18_cifar, batch 16, fp32 on nvidia-h200: a step takes 600 mJ" in out
+    assert "resnet18_cifar, batch 16, fp32 inference on nvidia-h200: a step takes 600 mJ" in out
     assert "flag: " in out and "0.015 J per sample where batches 1 and 16 suggest 0.106" in out
     table = pd.read_csv("results/energy_points.csv")
     steps = table[table["grain"].eq("step")]

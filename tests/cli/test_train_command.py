@@ -1,5 +1,6 @@
 """`ridgeline train` as a user meets it: what it prints, writes and refuses, and how it ends."""
 
+import json
 import os
 import signal
 import subprocess
@@ -15,6 +16,8 @@ from tests.cli.analyzed_here import Printed, command
 from tests.cli.small_runs import MINUTES_S, start, wait_until
 from tests.train.small_training import net_file, what_differs
 
+from ridgeline.cli.options import MODELS
+from ridgeline.cli.train import CLASSIFIERS
 from ridgeline.store import ResultsFolder
 from ridgeline.train import checkpoints
 from ridgeline.train.trainer import Trainer
@@ -177,6 +180,14 @@ def test_missing_data_names_the_file_and_its_place(
     )
 
 
+def test_only_classifiers_are_offered() -> None:
+    from ridgeline.workloads.sources import models_of
+
+    ours = {"resnet18_cifar", "resnet34_cifar", "vgg11_cifar"}
+    theirs = {name for name, task in models_of("torchvision").items() if task == "classification"}
+    assert set(CLASSIFIERS) == set(MODELS) & (ours | theirs)
+
+
 # ---------------------------------------------------------------- killed and interrupted
 
 
@@ -215,21 +226,22 @@ def test_killed_in_the_middle_of_an_epoch(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 @pytest.mark.parametrize(
-    ("step", "text"),
+    ("step", "epochs", "text"),
     [
-        (2, "no epoch was done, so nothing was saved\n"),
-        (2 * STEPS + 1, "epochs 1 to 2 are saved\n  hint: go on with ridgeline train --resume"
+        (2, 0, "no epoch was done, so nothing was saved\n"),
+        (2 * STEPS + 1, 2, "epochs 1 to 2 are saved\n  hint: go on with ridgeline train --resume"
          " artifacts/stalling_make_last.pt\n"),
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("net")
 def test_interrupt_says_what_is_saved_and_how_to_go_on(
-    tmp_path: Path, step: int, text: str
+    tmp_path: Path, step: int, epochs: int, text: str
 ) -> None:
-    process = stalled(tmp_path, step=step)
+    process = stalled(tmp_path, "--json", step=step)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=MINUTES_S)
     assert process.returncode == 130
-    assert out == ""
+    answer = json.loads(out)
+    assert (answer["status"], len(answer["history"])) == ("interrupted", epochs)
     assert err.endswith(f"ridgeline: interrupted; {text}")
     assert "Traceback" not in err

@@ -315,12 +315,14 @@ VALUES: tuple[tuple[str, ...], ...] = (  # their JSON is stored whole; in this o
     ("count", *CHECKPOINTED, "-b", "16", "--table", "ops"),
     ("count", "resnet18_cifar", "-b", "1,2", "--mode", "train", "--depth", "3", "--formulas"),
     ("count", "lstm", "bert", "--seq-len", "8", "--precision", "amp"),
+    ("count", "resnet18_cifar", "--growth"),
     ("count", "resnet18_cifar", "--mode", "train", "--find-max-batch", "1GB"),
     ("count", "resnet18_cifar", "--optimizer", "adamw", "--mode", "train", "--causal", "half"),
     ("count", "no_such_model"),
     ("count", "--list", "*_cifar"),
     ("machine", "list", *H200),
     ("machine", "show", "nvidia-h200", *H200),
+    ("machine", "show", "NVIDIA A100 SXM4 80GB"),
     ("machine", "diff", "nvidia-h200", "cpu/machines/amd-epyc-2c.json", *H200),
     ("roofline", *H200, "--no-figures"),
     ("roofline", "--no-figures", "--results", "captures", *PEAKS),
@@ -346,6 +348,8 @@ STRUCTURES: tuple[tuple[str, ...], ...] = (  # measured: key paths and types onl
     ("doctor",),
     ("run", *NET, *STEPS, "--warmup-iters", "1", "--layers"),
     ("run", *NET, *STEPS, "--warmup-iters", "1", "--mode", "infer"),
+    ("train", "net.py:make_classifier", "--data", "synthetic", "--limit-train", "70",
+     "--limit-test", "30", "--batch-size", "16", "--epochs", "1"),
 )  # fmt: skip
 SLOW_STRUCTURES: tuple[tuple[str, ...], ...] = (  # they take long, or differ between machines
     ("machine", "describe"),

@@ -134,7 +134,8 @@ def test_the_files_of_a_study(tmp_path: Path) -> None:
 
     assert [figure.path.name for figure in found] == [
         "roofline_gpu.png", "roofline_gpu_layers.png", "roofline_gpu_kernels.png",
-        "throughput_gpu.png", "roofline_cpu.png", "throughput_cpu.png", "runtime.png",
+        "roofline_gpu_hierarchical.png", "throughput_gpu.png", "roofline_cpu.png",
+        "throughput_cpu.png", "runtime.png",
     ]  # fmt: skip
     elsewhere = {
         "sweep",
@@ -329,8 +330,9 @@ def overlap(one: Any, other: Any) -> bool:
     return bool(boxes[0].overlaps(boxes[1]))
 
 
-def test_labels_do_not_overlap_even_in_a_crowd() -> None:
-    drawing = drawn(rooflines.draw_steps, only_view(crowded()))
+@pytest.mark.parametrize("draw", [rooflines.draw_steps, rooflines.draw_levels])
+def test_labels_do_not_overlap_even_in_a_crowd(draw: Any) -> None:
+    drawing = drawn(draw, only_view(crowded()))
 
     axes = drawing.canvas.axes[0]
     labels = [text for text in texts(drawing) if text.zorder == 6]  # not the subtitle
@@ -375,6 +377,30 @@ def test_error_bars_by_hand() -> None:
     assert ends[:, 1].tolist() == pytest.approx([8 / 0.05, 8 / 0.008])
 
 
+def test_marks_by_level() -> None:
+    # given a step counted both ways, and one whose L1 bytes alone are known
+    static = point("a", l2_bytes=200e9, least_bytes=50e9)
+    counter = point("a", provenance="counter", l2_bytes=200e9, l1_bytes=400e9, flag="odd")
+    none = point("b", batch_size=16, provenance="counter", l1_bytes=400e9,
+                 dram_bytes=float("nan"))  # fmt: skip
+    view = only_view(study([run("a"), run("b", batch_size=16)], [static, counter, none]))
+
+    intensities = rooflines.list_intensities(view.points)
+    drawing = drawn(rooflines.draw_levels, view)
+
+    # then what the cache holds is not moved from DRAM, and one level is no hierarchy
+    assert [row.dropna().to_dict() for _, row in intensities.iterrows()] == [
+        {"dram": 20.0, "l2": 5.0}, {"dram": 10.0, "l2": 5.0, "l1": 2.5}, {"l1": 2.5},
+    ]  # fmt: skip
+    marks = [(line.get_marker(), *line.get_xdata()) for line in lines(drawing, "mark")]
+    assert marks == [("o", 20.0), ("D", 5.0), ("o", 10.0), ("D", 5.0), ("^", 2.5)]
+    assert [list(line.get_xdata()) for line in lines(drawing, "link")] == [[5.0, 20.0], [2.5, 10.0]]
+    assert [list(line.get_xdata()) for line in lines(drawing, "flag")] == [[10.0]]
+    assert legend_texts(drawing)[2:6] == ["memory level", "DRAM", "L2", "L1"]
+    assert len(lines(drawing, "roof")) == 3  # the flat one, DRAM and L2
+    assert drawing.caption.startswith("1 step with their memory levels on a GPU.")
+
+
 INFER: Any = {"mode": "infer"}
 TITLES = [
     (rooflines.draw_steps, study([run("a"), run("b", **INFER)], [point("a"), point("b", **INFER)]),
@@ -401,7 +427,7 @@ def test_titles_and_captions(draw: Any, shown: Study, text: str) -> None:
 def test_the_docs_have_every_figure() -> None:
     page = (Path(__file__).parents[2] / "docs" / "figures.md").read_text(encoding="utf-8")
     names = ["roofline_ENV", "roofline_ENV_layers", "roofline_ENV_kernels",
-             "throughput_ENV", "runtime"]  # fmt: skip
+             "roofline_ENV_hierarchical", "throughput_ENV", "runtime"]  # fmt: skip
     assert [name for name in names if f"`{name}`" not in page] == []
 
 

@@ -24,6 +24,7 @@ from ridgeline.report.executed import (
     run_kernels,
     with_optimizer_kernels,
 )
+from ridgeline.report.figures import write_figures
 from ridgeline.report.markdown import report_text
 from ridgeline.report.study import Study, read_study
 from ridgeline.report.tables import points_csv, summary_csv, tables, write_tables
@@ -184,11 +185,15 @@ def test_notes_on_a_capture_go_where_its_points_go(tmp_path: Path) -> None:
     results = folder(tmp_path)
     notes = ["fp16 is a guess", BULK_COPIES]
     study = read_study(results, run_ids=[store_capture(results, warnings=notes).run_id])
-    # then the terminal, the tables and the report say them
+    # then the terminal, the tables and the report say them, and so does the figure of levels
     told = "; ".join(notes)
     assert study.remarks == tuple(f"the capture RN50 amp: {note}" for note in notes)
     assert set(points_csv(study)["note"]) == {told}
-    assert f"On RN50 amp: {'. '.join(notes)}." in report_text(study, folder=tmp_path)
+    pictures = write_figures(study, tmp_path / "figures", kinds=("hierarchical",))
+    assert f"On RN50 amp: {'. '.join(notes)}." in report_text(
+        study, folder=tmp_path, figures=pictures
+    )
+    assert [picture.caption.endswith(f"{BULK_COPIES}.") for picture in pictures] == [True]
     # and what a capture does not have is empty; its time is that of its kernels
     whole = summary_csv(study).iloc[0]
     assert whole[["batch_size", "precision", "images_per_sec"]].isna().all()

@@ -75,10 +75,17 @@ def test_a_device_without_meters_says_so() -> None:
 
     assert meters.available == ()
     assert meters.reasons == (
-        "no NVML energy counter, which devices have since Volta",
-        "no NVML power sensor",
+        "no NVML energy counter, which devices have since Volta: TotalEnergyConsumption",
+        "no NVML power sensor: PowerUsage",
     )
     assert meters.conditions().power_state is None
+
+
+def test_a_meter_that_answers_zero_is_none() -> None:
+    meters = nvidia_meters("GPU-1-2", load(FieldValues=watts(0), PowerUsage=0))
+
+    assert [meter.kind for meter in meters.available] == ["counter"]
+    assert meters.reasons == ("no NVML power sensor: it answers zero",)
 
 
 @pytest.mark.parametrize(

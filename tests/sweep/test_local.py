@@ -262,7 +262,7 @@ def test_every_ending_of_a_case(tmp_path: Path, capsys: pytest.CaptureFixture[st
     matrix = tmp_path / "study.yaml"
     matrix.write_text(
         f"models: [{file}:good, {file}:broken, {file}:too_large, {file}:endless, {file}:absent]\n"
-        "backend: cpu\nmode: infer\niters: 2\nbatch_size: 2\ntimeout: 40\n"
+        "backend: cpu\nmode: infer\niters: 2\nbatch_size: 2\ntimeout: 20\n"
         f"include: [{{models: '{file}:good', batch_size: [1, 3, 4]}}]\n"
     )
     results = tmp_path / "results"

@@ -131,12 +131,12 @@ def test_a_straight_rise_and_half_a_cosine(
 
 @pytest.mark.slow
 def test_resnet18_learns(tmp_path: Path) -> None:
-    # given 160 small images of ten classes
+    # given 128 small images of ten classes
     wanted = TrainSettings(
-        model="resnet18_cifar", data="synthetic", train_images=160, test_images=50, epochs=5,
+        model="resnet18_cifar", data="synthetic", train_images=128, test_images=50, epochs=4,
         batch_size=8, lr=0.01, augment=False, channels_last=True,
     )  # fmt: skip
-    # when the real network is trained for 100 steps
+    # when the real network is trained for 64 steps
     result = train(trainer(wanted), CheckpointFolder(folder=tmp_path, name="resnet18"))
     # then it knows most of the images that it has not seen; 10 % would be chance
     assert result.history[-1].test_accuracy > 0.5

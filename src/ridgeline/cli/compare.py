@@ -55,7 +55,7 @@ def compare(
         None, "Compare layers; by default where there is one configuration.", "--layers/--no-layers"
     ),
     top: int = option(10, "Layers that are shown.", min=1),
-    form: str = option("table", "table, markdown or json, on stdout.", "--format"),
+    form: str = option("table", "table, markdown or json, on stdout.", "--format", choices=FORMATS),
     as_json: opt.JsonFormat = False,
     quiet: bool = option(False, "No advice.", "-q", "--quiet"),
     debug: Debug = False,

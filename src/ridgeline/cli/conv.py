@@ -38,6 +38,7 @@ UNSTEADY_NOTE = (
     "in doubt: samples vary much, so the machine was busy; --again when it is quiet, or one thread"
     " (OMP_NUM_THREADS=1)"
 )
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 WHAT, NETWORK = "What is measured", "Whole networks"
 what = partial(opt.option, rich_help_panel=WHAT)
 ABOUT = {
@@ -66,8 +67,8 @@ def conv(
     ),
     batch_sizes: Any = opt.batch_sizes(show_default="1", rich_help_panel=WHAT),
     input_sizes: opt.InputSizes = None,
-    algorithm: str = what("all", "all, or names separated by commas."),
-    precision: str = what("fp32", "fp32, tf32, fp16 or bf16."),
+    algorithm: str = what("all", "all, or names separated by commas.", choices=ALGORITHMS),
+    precision: str = what("fp32", "fp32, tf32, fp16 or bf16.", choices=PRECISIONS),
     mode: opt.Mode = "infer",
     layers: str = what("", "Only layers whose name has this text.", metavar="NAME"),
     engines: bool = what(False, "Also every plan of cuDNN's graph interface.", "--engines"),

@@ -15,6 +15,7 @@ from ridgeline.cli.messages import (
     show_notes,
 )
 from ridgeline.cli.progress import progress_bar
+from ridgeline.count.records import CAUSAL
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import one_of
 from ridgeline.signals import interrupts_noted
@@ -54,11 +55,14 @@ def _parse_limit(text: str) -> int:
 class Counts(opt.Counted):
     """What is counted, at which sizes, and what else is found out."""
 
-    causal: str = opt.option("full", "Causal attention: count it in full, or the unmasked half.")
+    causal: str = opt.option(
+        "full", "Causal attention: count it in full, or the unmasked half.", choices=CAUSAL
+    )
     depth: int | None = opt.option(None, "Show modules down to this depth; 0 is the model.", min=0)
     formulas: bool = opt.option(
         False, "Show formulas that add up to the FLOPs of each row.", "--formulas"
     )
+    growth: bool = opt.option(False, "Show how cost grows with batch and input size.", "--growth")
     limit_bytes: int | None = opt.option(
         None,
         "Largest batch that fits in 24GB, 80GiB, …",
@@ -75,8 +79,10 @@ class Counts(opt.Counted):
 def count(
     counted: Counts,
     against: Path | None = opt.option(None, "", hidden=True),  # former name of --compare-onnx
-    form: str = opt.option("table", "table, markdown, csv or json, on stdout.", "--format"),
-    table: str = opt.option("layers", "Rows of csv and json: layers or ops."),
+    form: str = opt.option(
+        "table", "table, markdown, csv or json, on stdout.", "--format", choices=FORMATS
+    ),
+    table: str = opt.option("layers", "Rows of csv and json: layers or ops.", choices=TABLES),
     output: opt.Outputs = None,
     output_dir: Path | None = opt.folder(
         None, "Write a text file per model and batch, and summary.json."

@@ -28,6 +28,7 @@ interrupted. There is a whole file afterwards or none.
 """
 
 SCHEMA = 1  # of the JSON form
+OPSETS = tuple(map(str, range(17, 24)))  # offered by completion; others work too
 
 
 def export(
@@ -41,7 +42,7 @@ def export(
     input_size: opt.InputSize = None,
     seq_len: opt.SeqLen = None,
     config: opt.Config = None,
-    opset: int | None = opt.option(None, "Version of ONNX's operators."),
+    opset: int | None = opt.option(None, "Version of ONNX's operators.", choices=OPSETS),
     static: bool = opt.option(False, "All dimensions are numbers: none is left open.", "--static"),
     external_above: int = opt.option(
         "1GB",

@@ -28,6 +28,7 @@ from ridgeline.store import DEFAULT_RESULTS, atomic_write_text, to_json
 from ridgeline.units import format_change, format_percent, parse_seconds, si
 
 if TYPE_CHECKING:
+    from ridgeline.machine.datasheets import Datasheet
     from ridgeline.predict.calibration import Calibration
 
 EXAMPLES = """
@@ -141,7 +142,7 @@ def measure(
 @app.command(epilog=EXAMPLES)
 @opt.takes_groups
 def calibrate(
-    backend: str = opt.option("auto", "cuda or cpu."),
+    backend: str = opt.option("auto", "cuda or cpu.", choices=("auto", "cuda", "cpu")),
     precision: str | None = opt.option(
         None, "One or several: fp32,tf32,bf16,amp.", show_default="fp32; on a GPU all of these"
     ),
@@ -214,7 +215,9 @@ def list_passports(
 
 @app.command(epilog=EXAMPLES)
 def show(
-    name: str = opt.argument(..., "NAME", "A name from `machine list`, or a .json file."),
+    name: str = opt.argument(
+        ..., "NAME", "A name from `machine list`, a .json file, or a device with a datasheet."
+    ),
     calibration: bool = opt.option(
         False, "The operators that were measured for predictions.", "--calibration"
     ),
@@ -222,12 +225,20 @@ def show(
     as_json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
-    """Show a passport: its ceilings and its energy coefficients; or a calibration."""
+    """Show a passport: its ceilings and its energy coefficients; or a calibration.
+
+    Of a device that was never measured, it shows the published figures.
+    """
     if calibration:
         from ridgeline.predict.calibration import Calibrations
 
         return print_calibration(Calibrations(results).read(name), as_json=as_json)
+    from ridgeline.machine.datasheets import datasheet_for
+
     passports = Passports(results)
+    is_stored = name in passports.names() or name.endswith(".json")
+    if not is_stored and (sheet := datasheet_for(name)):
+        return _print_datasheet(sheet, as_json=as_json)
     passport = passports.read(name)
     _print_passport(passport, as_json=as_json)
     if (known := passports.note(passport.name)) and not as_json:
@@ -353,6 +364,37 @@ def print_calibration(calibration: Calibration, *, as_json: bool) -> None:
     if errors:
         mean = format_percent(sum(errors) / len(errors))
         print(f"\n{len(errors)} whole steps: off by {mean} on average")
+
+
+# ---------------------------------------------------------------- datasheets as text
+
+
+def _print_datasheet(sheet: Datasheet, *, as_json: bool) -> None:
+    """The figures that the maker of a device publishes."""
+    ceilings = sheet.ceilings("datasheet")
+    if as_json:
+        print_json({"machine": sheet.name, "ceilings": ceilings})
+        return
+    print(f"{sheet.name}: nothing was measured; these are published figures ({sheet.source})\n")
+    columns: Columns = {
+        "ceiling": _name_published,
+        "published, dense": _format_published,
+        "confidence": lambda c: c["confidence"],
+    }
+    print_grid(make_grid(ceilings, columns))
+
+
+def _name_published(ceiling: dict[str, Any]) -> str:
+    if ceiling["kind"] != "compute":
+        return f"{ceiling['level']} bandwidth" if "level" in ceiling else f"power {ceiling['what']}"
+    sums = f", sums in {ceiling['accumulator']}" if ceiling["accumulator"] else ""
+    return f"{ceiling['precision']} {ceiling['path']}{sums}"
+
+
+def _format_published(ceiling: dict[str, Any]) -> str:
+    is_whole = ceiling.get("precision", "").startswith("int")
+    units = {"flops_per_s": "OP/s" if is_whole else "FLOP/s", "bytes_per_s": "B/s", "power_w": "W"}
+    return next(si(ceiling[name], unit) for name, unit in units.items() if name in ceiling)
 
 
 # ---------------------------------------------------------------- passports as text

@@ -1,13 +1,13 @@
 """Options that several commands have, groups of them, and how their texts are parsed.
 
 A group is a dataclass whose fields are options; a command takes it as one parameter. Nothing here
-imports torch, which takes seconds: `--help` needs these names.
+imports torch, which takes seconds: completion and `--help` need these names.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from ridgeline.errors import RidgelineError
-from ridgeline.settings import one_of
+from ridgeline.settings import BACKENDS, MODES, OPTIMIZERS, PRECISIONS, one_of
 from ridgeline.store import DEFAULT_RESULTS
 
 if TYPE_CHECKING:
@@ -26,6 +26,23 @@ if TYPE_CHECKING:
 
 MOST_CHANNELS = 8  # of an image; a side is longer
 LARGEST = 2**31  # beyond it, torch's own sizes overflow
+MODELS = (  # those that completion offers; `ridgeline count --list` has all
+    "alexnet", "bert", "convnext_base", "convnext_small", "convnext_tiny", "deeplabv3_resnet50",
+    "densenet121", "densenet201", "efficientnet_b0", "efficientnet_b4", "efficientnet_v2_l",
+    "efficientnet_v2_m", "efficientnet_v2_s", "fasterrcnn_resnet50_fpn", "fcn_resnet50",
+    "googlenet", "inception_v3", "lstm", "maskrcnn_resnet50_fpn", "maxvit_t", "mobilenet_v2",
+    "mobilenet_v3_large", "mobilenet_v3_small", "regnet_y_16gf", "regnet_y_8gf", "resnet101",
+    "resnet152", "resnet18", "resnet18_cifar", "resnet34", "resnet34_cifar", "resnet50",
+    "resnext101_32x8d", "resnext50_32x4d", "retinanet_resnet50_fpn", "shufflenet_v2_x1_0",
+    "squeezenet1_1", "ssd300_vgg16", "swin_b", "swin_t", "swin_v2_t", "vgg11_cifar", "vgg16",
+    "vgg16_bn", "vgg19", "vit_b_16", "vit_b_32", "vit_l_16", "wide_resnet50_2", "yolo",
+)  # fmt: skip
+SOURCES = (
+    "timm:", "torchvision:", "transformers:bert", "transformers:clip",
+    "transformers:gpt2", "transformers:llama", "transformers:mixtral", "transformers:t5",
+    "transformers:vit", "transformers:whisper",
+)  # fmt: skip
+
 # ---------------------------------------------------------------- parsing
 
 
@@ -125,9 +142,16 @@ def parse_dims(texts: Sequence[str]) -> dict[str, int]:
 # ---------------------------------------------------------------- options
 
 
-def option(default: Any, text: str, *names: str, **more: Any) -> Any:
+def complete(names: Iterable[str]) -> Callable[[str], list[str]] | None:
+    """The function that typer calls for the names which begin like `incomplete`."""
+    if not names:
+        return None
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+
+
+def option(default: Any, text: str, *names: str, choices: Iterable[str] = (), **more: Any) -> Any:
     """An option; its default is `...` where it is shared, as an annotation."""
-    return typer.Option(default, *names, help=text, **more)
+    return typer.Option(default, *names, help=text, autocompletion=complete(choices), **more)
 
 
 def folder(default: Any, text: str, **more: Any) -> Any:
@@ -144,8 +168,11 @@ def check_outputs(
         one_of("ending of --output", path.suffix, endings)
 
 
-def argument(default: Any, metavar: str, text: str, **more: Any) -> Any:
-    return typer.Argument(default, metavar=metavar, help=text, show_default=False, **more)
+def argument(
+    default: Any, metavar: str, text: str, choices: Iterable[str] = (), **more: Any
+) -> Any:
+    more |= {"show_default": False, "autocompletion": complete(choices)}
+    return typer.Argument(default, metavar=metavar, help=text, **more)
 
 
 MODEL_FORMS = "resnet50, torchvision:NAME, timm:NAME, transformers:TYPE, file.py:factory"
@@ -155,8 +182,8 @@ batch_sizes = partial(
     parser=parse_batch_sizes,
 )  # fmt: skip
 
-Model = Annotated[str, argument(..., "MODEL", MODEL_FORMS)]
-Models = Annotated[list[str] | None, argument(..., "MODEL…", MODEL_FORMS)]
+Model = Annotated[str, argument(..., "MODEL", MODEL_FORMS, MODELS + SOURCES)]
+Models = Annotated[list[str] | None, argument(..., "MODEL…", MODEL_FORMS, MODELS + SOURCES)]
 InputSize = Annotated[
     Any,
     parsed(..., "224, or 224x320, or 3x64x64 for a model of your own.", parser=parse_input_size),
@@ -174,10 +201,12 @@ SeqLen = Annotated[int | None, option(..., "Tokens per sample.")]
 Config = Annotated[
     Any, parsed(..., "hidden_size=1024,num_layers=4 or a config.json.", parser=parse_config)
 ]
-Mode = Annotated[str, option(..., "infer or train.")]
-Precision = Annotated[str, option(..., "fp32, tf32, amp, bf16 or fp16.")]
-Optimizer = Annotated[str, option(..., "In train mode: sgd, momentum, adam, adamw, rmsprop, …")]
-Backend = Annotated[str, option(..., "auto, cuda, mps or cpu.")]
+Mode = Annotated[str, option(..., "infer or train.", choices=MODES)]
+Precision = Annotated[str, option(..., "fp32, tf32, amp, bf16 or fp16.", choices=PRECISIONS)]
+Optimizer = Annotated[
+    str, option(..., "In train mode: sgd, momentum, adam, adamw, rmsprop, …", choices=OPTIMIZERS)
+]
+Backend = Annotated[str, option(..., "auto, cuda, mps or cpu.", choices=BACKENDS)]
 Device = Annotated[int, option(..., "Which CUDA device.", metavar="N", min=0)]
 Label = Annotated[
     str | None,
@@ -252,7 +281,9 @@ class Output(Group):
 class Counted(Group):
     """Models to count, and at which sizes, by the fields of CountOptions."""
 
-    models: list[str] | None = argument(None, "MODEL…", f"{MODEL_FORMS}, FILE.onnx")
+    models: list[str] | None = argument(
+        None, "MODEL…", f"{MODEL_FORMS}, FILE.onnx", MODELS + SOURCES
+    )
     batch_sizes: Any = batch_sizes(show_default="1; an ONNX file may ask for it")
     mode: Mode = "infer"
     precision: Precision = "fp32"

@@ -10,6 +10,7 @@ from ridgeline.cli.messages import print_json, raise_last, show_notes
 from ridgeline.cli.progress import progress_bar
 from ridgeline.cli.tables import Columns, format_known, make_grid, print_grid
 from ridgeline.plain import plain_text
+from ridgeline.settings import COMPILE_MODES
 from ridgeline.units import format_percent, parse_seconds, si
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ EXAMPLES = """
 @opt.takes_groups
 def predict(
     counted: opt.Counted,
-    compile_mode: str | None = opt.option(None, "As torch.compile would run it."),
+    compile_mode: str | None = opt.option(
+        None, "As torch.compile would run it.", choices=COMPILE_MODES
+    ),
     on: list[str] | None = opt.option(
         None,
         "A machine with a calibration, a passport or a datasheet; may be repeated. Default: this.",

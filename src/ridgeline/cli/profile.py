@@ -39,7 +39,10 @@ failed; 3 a run or a profile failed (its reason is stored with it, unless that w
 """
 UNWATCHED_STEPS = 50  # that the time of a step is taken from
 TIME = "time"  # the tier without counters
+TIERS = ("counters", TIME)
+LEVELS = ("dram", "hierarchical")
 AUTO, CUPTI = "auto", "cupti"
+TOOLS = (AUTO, CUPTI, "ncu")
 OF_COUNTERS = ("tool", "level", "dry_run", "metrics")
 OF_SIZES = ("batch_sizes", "mode", "input_sizes", "seq_len", "config")
 
@@ -63,12 +66,13 @@ def profile(
     work: Work,
     step: Step,
     tier: str = in_profile(
-        "counters", "counters, or time: kernel times alone, by torch's profiler."
+        "counters", "counters, or time: kernel times alone, by torch's profiler.", choices=TIERS
     ),
-    level: str = in_profile("dram", "dram, or hierarchical: L2 and L1 bytes, too."),
+    level: str = in_profile("dram", "dram, or hierarchical: L2 and L1 bytes, too.", choices=LEVELS),
     tool: str = in_profile(
         AUTO,
         "cupti: in the process itself; ncu: by Nsight Compute around it; auto: ncu if need be.",
+        choices=TOOLS,
     ),
     dry_run: bool = in_profile(
         False, "Show what would be counted and how long it takes.", "--dry-run"

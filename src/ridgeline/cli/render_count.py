@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
+    from ridgeline.count.growth import Formulas, Growth
     from ridgeline.count.result import CountResult
     from ridgeline.onnx.compare import OnnxComparison
     from ridgeline.pipeline.count_models import CountOutcome
@@ -54,7 +55,11 @@ class Heading(str):
     """The title of what follows."""
 
 
-Block = Grid | str  # a table, a heading, or a paragraph
+class Lines(str):
+    """Lines whose breaks and indent matter."""
+
+
+Block = Grid | str  # a table, a heading, lines, or a paragraph
 
 
 def print_counts(outcome: CountOutcome, view: CountOptions, form: str) -> None:
@@ -69,8 +74,8 @@ def _print_blocks(blocks: Iterable[Block], console: Console) -> None:
     for block in blocks:
         if isinstance(block, Grid):
             print_grid(block, console)
-        elif isinstance(block, Heading):
-            print_text(f"\n{block}", console, style="bold")
+        elif isinstance(block, Heading | Lines):
+            print_text(f"\n{block}", console, style="bold" if isinstance(block, Heading) else "")
         else:
             print_text(block, console)
 
@@ -87,7 +92,9 @@ def _render(outcome: CountOutcome, view: CountOptions, form: str) -> str:
 def _block_to_markdown(block: Block) -> str:
     if isinstance(block, Grid):
         return to_markdown(block.header, block.rows)
-    return f"## {block}" if isinstance(block, Heading) else block
+    if isinstance(block, Heading):
+        return f"## {block}"
+    return f"```\n{block}\n```" if isinstance(block, Lines) else block
 
 
 # ---------------------------------------------------------------- files
@@ -174,6 +181,7 @@ def _has_sizes(results: Sequence[CountResult]) -> bool:
 def to_json(outcome: CountOutcome, view: CountOptions) -> dict[str, Any]:
     """The form that scripts read; see docs/count.md."""
     optional = {
+        "growth": {model: _growth_to_json(g) for model, g in outcome.growths.items()},
         "max_batch": outcome.max_batches,
         "onnx_comparison": [one.to_dict() for one in outcome.comparisons],
         "errors": [
@@ -189,6 +197,24 @@ def to_json(outcome: CountOutcome, view: CountOptions) -> dict[str, Any]:
             content["layers"] = result.layers(view.depth).to_dict("records")
     known = {name: content for name, content in optional.items() if content}
     return {"schema": SCHEMA, "models": models, **known}
+
+
+def _growth_to_json(growth: Growth) -> dict[str, Any]:
+    """The formulas, null where no polynomial fits."""
+    return {
+        "by_batch": _formulas_to_json(growth.by_batch),
+        "by_size": _formulas_to_json(growth.by_size),
+        "size_name": growth.size_name,
+        "sizes": list(growth.sizes),
+        "notes": list(growth.notes),
+    }
+
+
+def _formulas_to_json(formulas: Formulas) -> dict[str, Any]:
+    return {
+        name: p and {"formula": str(p), "coefficients": [float(c) for c in p.coefficients]}
+        for name, p in formulas.items()
+    }
 
 
 def _to_table(outcome: CountOutcome, view: CountOptions) -> pd.DataFrame:
@@ -279,6 +305,8 @@ def _describe_counts(
     else:
         for result in () if is_terminal and outcome.comparisons else outcome.results:
             yield from _describe_result(result, view, with_memory=is_terminal)
+    for model, growth in outcome.growths.items():
+        yield Lines("\n".join(_growth_lines(model, growth)))
     limit = format_bytes(view.limit_bytes or 0)
     for model, batch in outcome.max_batches.items():
         yield f"{model}: the largest batch within {limit} is {batch}"
@@ -368,6 +396,29 @@ def _memory_rows(result: CountResult) -> Rows:
         "peak": m.peak_bytes,
     }  # fmt: skip
     return [[name, format_bytes(size)] for name, size in parts.items() if size]
+
+
+GROWTH_NAMES = {
+    "macs": "MACs", "flops": "FLOPs", "moved_bytes": "bytes moved", "peak_bytes": "peak bytes"
+}  # fmt: skip
+
+
+def _growth_lines(model: str, growth: Growth) -> Iterator[str]:
+    """`FLOPs = 8.22e9·N` and its like; exact, checked at one more size."""
+    yield f"{model} grows with the batch N ({growth.size_name} {growth.size}):"
+    yield from _formula_lines(growth.by_batch)
+    if growth.sizes:
+        first, second, *_, last = growth.sizes
+        span = f"{first}…{last} in steps of {second - first}"
+        yield f"and, one sample, with the {growth.size_name} S ({span}):"
+        yield from _formula_lines(growth.by_size)
+    yield from (f"  note: {note}" for note in growth.notes)
+
+
+def _formula_lines(formulas: Formulas) -> Iterator[str]:
+    for key, name in GROWTH_NAMES.items():
+        formula = formulas[key]
+        yield f"  {name} = {formula}" if formula else f"  {name}: no polynomial fits these sizes"
 
 
 def _list_notes(result: CountResult) -> Iterator[str]:

@@ -34,7 +34,7 @@ def roofline(
     label: str | None = option(None, "Only runs and captures with this label.", metavar="TEXT"),
     kind: str | None = option(
         None,
-        "Figures to draw: classic, layers, kernels, throughput, …, or all.",
+        "Figures to draw: classic, layers, kernels, hierarchical, …, or all.",
         show_default="classic, and layers with --layers",
     ),
     form: str = option("png,svg", "png, svg, pdf; one or several.", "--format"),

@@ -7,6 +7,7 @@ defaults. A new setting is a field of `Settings`, a row here, and its use.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import partial
 from inspect import Parameter
@@ -16,6 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from ridgeline.cli import options as opt
 from ridgeline.errors import RidgelineError
 from ridgeline.settings import (
+    ALGORITHMS,
+    BACKENDS,
+    COMPILE_MODES,
+    OPTIMIZERS,
+    PRECISIONS,
     SYNTHETIC,
     SYNTHETIC_HOST,
     Settings,
@@ -42,7 +48,10 @@ class Work(opt.Group):
     batch_sizes: Any = opt.batch_sizes(show_default="32; chosen by analyze")
     mode: opt.Mode = "train"
     precision: str | None = opt.option(
-        None, "One or several of fp32, tf32, amp, bf16, fp16.", show_default="fp32"
+        None,
+        "One or several of fp32, tf32, amp, bf16, fp16.",
+        choices=PRECISIONS,
+        show_default="fp32",
     )
     input_sizes: opt.InputSizes = None
     seq_len: opt.SeqLen = None
@@ -110,18 +119,24 @@ class StepOption:
     commands: str  # that have it
     help: str
     flag: str = ""  # if it is not named as the field
+    choices: Iterable[str] = ()
 
     def annotate(self, kind: Any) -> Any:
         """The type of a setting, as an option that typer understands."""
         flag = self.flag or f"--{self.name.replace('_', '-')}"
-        return Annotated[kind, opt.option(..., self.help, flag, rich_help_panel=self.panel)]
+        return Annotated[
+            kind,
+            opt.option(..., self.help, flag, choices=self.choices, rich_help_panel=self.panel),
+        ]
 
 
 EVERYWHERE = "run analyze profile"
 STEP_OPTIONS = (
-    StepOption("backend", STEP, "run analyze conv", "auto, cuda, mps or cpu."),
+    StepOption("backend", STEP, "run analyze conv", "auto, cuda, mps or cpu.",
+               choices=BACKENDS),
     StepOption("device", STEP, f"{EVERYWHERE} conv", "Which CUDA device."),
-    StepOption("optimizer", STEP, EVERYWHERE, "sgd, momentum, adam, adamw, rmsprop, …"),
+    StepOption("optimizer", STEP, EVERYWHERE, "sgd, momentum, adam, adamw, rmsprop, …",
+               choices=OPTIMIZERS),
     StepOption("lr", STEP, "run", "Learning rate; 0.001 if not given."),
     StepOption("momentum", STEP, "run", "For optimizers that have one."),
     StepOption("weight_decay", STEP, "run", "As the optimizer means it."),
@@ -132,8 +147,10 @@ STEP_OPTIONS = (
                "Deterministic algorithms where there are any."),
     StepOption("cudnn_benchmark", STEP, "run analyze", "Let cuDNN try its algorithms first."),
     StepOption("compile", STEP, EVERYWHERE,
-               "Use torch.compile: default, reduce-overhead or max-autotune.", "--compile-mode"),
-    StepOption("algorithm", STEP, "run", "Of convolutions: `ridgeline conv --list-algorithms`."),
+               "Use torch.compile: default, reduce-overhead or max-autotune.", "--compile-mode",
+               COMPILE_MODES),
+    StepOption("algorithm", STEP, "run", "Of convolutions: `ridgeline conv --list-algorithms`.",
+               choices=ALGORITHMS),
     StepOption("seed", STEP, EVERYWHERE, "Of weights, data and shuffling."),
     StepOption("weights", STEP, "run", "Weights of `ridgeline train`, or a state_dict in a file."),
     StepOption("warmup_iters", MEASURED, "run",

@@ -64,7 +64,7 @@ def sweep(
     markdown: bool = option(
         False, "With --dry-run: the run matrix with done and open cases.", "--markdown"
     ),
-    executor: str = option("local", "local or slurm."),
+    executor: str = option("local", "local or slurm.", choices=EXECUTORS),
     parallel: int = option(
         1, "Processes that run cases at once; each has a GPU of its own.", min=1
     ),

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ridgeline.cli import options as opt
 from ridgeline.cli.interrupts import stopped_at_once
-from ridgeline.cli.messages import OnMessage, end_interrupted, messages_unless
+from ridgeline.cli.messages import OnMessage, end_interrupted, messages_unless, print_json
 from ridgeline.cli.progress import progress_bar
 from ridgeline.errors import RidgelineError
+from ridgeline.settings import PRECISIONS
 from ridgeline.signals import interrupts_later, interrupts_noted
-from ridgeline.store import DEFAULT_RESULTS
 from ridgeline.units import format_percent, format_time
 
 if TYPE_CHECKING:
@@ -35,6 +35,11 @@ EXAMPLES = """
   ridgeline train resnet18_cifar --data synthetic --profile-one-step --warmup-iters 20
 """
 
+SCHEMA = 1  # of the JSON form
+OTHER_TASKS = (
+    "bert", "deeplab", "fasterrcnn", "fcn", "lstm", "maskrcnn", "retinanet", "ssd", "yolo",
+)  # fmt: skip
+CLASSIFIERS = tuple(name for name in opt.MODELS if not name.startswith(OTHER_TASKS))
 Listeners = tuple[OnMessage, Callable[[str, int, int], None]]
 SYNTHETIC = "synthetic"
 CLASSIFIER_FORMS = "resnet18_cifar, a torchvision classifier, file.py:factory"
@@ -98,11 +103,13 @@ class Surroundings(opt.Group):
 
 @opt.takes_groups
 def train(
-    model: str | None = opt.argument(None, "[MODEL]", CLASSIFIER_FORMS),
-    model_option: str | None = opt.option(None, "Same as MODEL.", "--model"),
+    model: str | None = opt.argument(None, "[MODEL]", CLASSIFIER_FORMS, CLASSIFIERS),
+    model_option: str | None = opt.option(None, "Same as MODEL.", "--model", choices=CLASSIFIERS),
     *,
     chosen: Chosen,
-    precision: str | None = opt.option(None, "fp32, tf32, amp, bf16 or fp16.", show_default="fp32"),
+    precision: str | None = opt.option(
+        None, "fp32, tf32, amp, bf16 or fp16.", show_default="fp32", choices=PRECISIONS
+    ),
     amp: bool = opt.option(False, "Same as --precision amp.", "--amp"),
     surroundings: Surroundings,
     profile_one_step: bool = opt.option(
@@ -110,9 +117,7 @@ def train(
     ),
     warmup_iters: int = number(20, "Steps before the marked one.", min=0),
     profile_iter: int = number(1, "Which step after these is marked.", min=1),
-    results: opt.Results = DEFAULT_RESULTS,
-    quiet: opt.Quiet = False,
-    debug: opt.Debug = False,
+    output: opt.Output,
 ) -> None:
     """Train a classifier on CIFAR-10: SGD, warm-up and cosine decay; test and save each epoch.
 
@@ -129,59 +134,87 @@ def train(
     options = TrainOptions(
         settings={name: value for name, value in settings.items() if value is not None},
         precision="amp" if amp else precision,
-        results=results,
+        results=output.results,
         **vars(surroundings),
     )
-    outcome, interrupts, marked = TrainOutcome(), list[int](), ""
-    with interrupts_noted(interrupts), progress_bar(1, quiet=quiet) as progress:
+    outcome, interrupts = TrainOutcome(), list[int]()
+    marked: tuple[dict[str, Any], str] | None = None
+    with interrupts_noted(interrupts), progress_bar(1, quiet=output.quiet) as progress:
         progress.start("")
-        listeners = messages_unless(quiet), progress.update
+        listeners = messages_unless(output.quiet), progress.update
         if profile_one_step:
             marked = _mark_step(options, listeners, warmup_iters, profile_iter)
         else:
             train_model(options, outcome, *listeners)
     if interrupts:
-        _end_interrupted(options, outcome)
-    if marked:
-        print(marked)
+        _end_interrupted(options, outcome, as_json=output.as_json)
+    if marked is not None:
+        content, text = marked
+        if output.as_json:
+            print_json(content)
+        else:
+            print(text)
     if outcome.training is not None and outcome.result is not None:
-        _finish(options, outcome.training, outcome.result, is_new=not outcome.is_complete)
+        _finish(options, outcome, outcome.training, outcome.result, as_json=output.as_json)
 
 
 def _finish(
-    options: TrainOptions, training: PreparedTraining, result: TrainResult, *, is_new: bool
-) -> None:
+    options: TrainOptions, outcome: TrainOutcome, training: PreparedTraining, result: TrainResult,
+    *, as_json: bool,
+) -> None:  # fmt: skip
     """Store a training that came to its end, and tell what came of it."""
     from ridgeline.pipeline.train_model import save_training
 
-    if not is_new:
-        print(
-            f"{options.resume} has all of its {result.settings.epochs} epochs: nothing is left"
-            " to train, and no run is stored\n  hint: to train longer, begin anew without"
-            " --resume, with more --epochs and another --out-dir"
-        )
-        return
+    with interrupts_later():  # all is done: it is stored and shown
+        path = None if outcome.is_complete else save_training(options, training, result)
+        if as_json:
+            print_json(_to_json(training, result, path))
+        elif path is None:
+            print(
+                f"{options.resume} has all of its {result.settings.epochs} epochs: nothing is left"
+                " to train, and no run is stored\n  hint: to train longer, begin anew without"
+                " --resume, with more --epochs and another --out-dir"
+            )
+        else:
+            print(_describe_result(training, result, path))
+
+
+def _describe_result(training: PreparedTraining, result: TrainResult, run: Path) -> str:
+    """What came of a training, and where it is."""
     settings, best, files = result.settings, result.best, training.files
     before = result.epochs_before  # whose speeds may be of another machine
     since = f" since epoch {before}" if before else ""
-    with interrupts_later():  # all is done: it is stored and shown
-        path = save_training(options, training, result)
-        print(
-            f"{settings.model} on {settings.data}: {format_percent(best.test_accuracy)} of the test"
-            f" images recognised after epoch {best.epoch},"
-            f" {format_percent(result.history[-1].test_accuracy)} at the end\n"
-            f"{result.images_per_s:.1f} images/s in the median epoch{since},"
-            f" {format_time(result.time_s)} in all\n"
-            f"the best epoch: {files.best}\nthe last epoch: {files.last}\n"
-            f"its weights alone: {files.final_weights}\nthis run: {path}"
-        )
+    return (
+        f"{settings.model} on {settings.data}: {format_percent(best.test_accuracy)} of the test"
+        f" images recognised after epoch {best.epoch},"
+        f" {format_percent(result.history[-1].test_accuracy)} at the end\n"
+        f"{result.images_per_s:.1f} images/s in the median epoch{since},"
+        f" {format_time(result.time_s)} in all\n"
+        f"the best epoch: {files.best}\nthe last epoch: {files.last}\n"
+        f"its weights alone: {files.final_weights}\nthis run: {run}"
+    )
+
+
+def _to_json(training: PreparedTraining, result: TrainResult, run: Path | None) -> dict[str, Any]:
+    """The form that scripts read. Without a run, nothing was left to train."""
+    from ridgeline.pipeline.train_model import summarize_training
+
+    files = {name: str(getattr(training.files, name)) for name in ("best", "last", "final_weights")}
+    return {
+        "schema": SCHEMA,
+        "settings": asdict(training.settings),
+        **summarize_training(training, result),
+        "status": "ok" if run else "nothing left",
+        "files": {**files, "run": str(run) if run else None},
+    }
 
 
 def _mark_step(
     options: TrainOptions, listeners: Listeners, warmup_iters: int, profile_iter: int
-) -> str:
-    """Mark one step; what came of it."""
+) -> tuple[dict[str, Any], str]:
+    """Mark one step; what came of it, for programs and for people."""
     from ridgeline.pipeline.train_model import mark_training_step
+    from ridgeline.train.trainer import made_on
 
     step, training = mark_training_step(
         options, *listeners, warmup_iters=warmup_iters, profile_iter=profile_iter
@@ -190,11 +223,22 @@ def _mark_step(
     outcome = f"marked for the profiler (loss {step.loss:.3f})"
     if not step.is_marked:
         outcome = f"done; on {training.backend.kind} there is no profiler to mark it for"
-    return f"step {step.step} of {settings.model}, {settings.batch_size} images: {outcome}"
+    content = {
+        "schema": SCHEMA,
+        "status": "ok",
+        "settings": asdict(settings),
+        **made_on(training.backend),
+        "profiled_step": asdict(step),
+        "warnings": list(training.precision.warnings),
+    }
+    return content, f"step {step.step} of {settings.model}, {settings.batch_size} images: {outcome}"
 
 
-def _end_interrupted(options: TrainOptions, outcome: TrainOutcome) -> NoReturn:
+def _end_interrupted(options: TrainOptions, outcome: TrainOutcome, *, as_json: bool) -> NoReturn:
     """After Ctrl-C: print what is saved and how to go on, and exit."""
+    if as_json:
+        history = [epoch.to_dict() for epoch in outcome.history]
+        print_json({"schema": SCHEMA, "status": "interrupted", "history": history})
     text = "no epoch was done, so nothing was saved"
     if outcome.history and outcome.training is not None:
         data = ["--data", options.data] if options.data not in (None, SYNTHETIC) else []

@@ -9,5 +9,6 @@ formulas/     operator → cost, by family, from the formulas in costs/
 records.py    records of a count, and how to count; result.py the result, its table by module
 fused.py      bytes if each tensor moved once
 memory.py     live bytes and storage ids
+growth.py     how cost grows with batch and input size
 capacity.py   the largest batch that fits into a memory
 """

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.count.capacity import max_batch
+from ridgeline.count.growth import BATCHES, SIZES_TRIED, Growth
+from ridgeline.count.growth import growth as find_growth
 from ridgeline.count.records import Settings
 from ridgeline.count.result import CountResult
 from ridgeline.errors import MissingSizeError, RidgelineError
@@ -46,6 +48,7 @@ class CountOptions:
     seq_len: int | None = None
     config: dict[str, Any] = field(default_factory=dict)
     dims: dict[str, int] = field(default_factory=dict)  # of ONNX files
+    growth: bool = False
     limit_bytes: int | None = None  # find the largest batch within it
     compare_onnx: Path | None = None
     table: str = "layers"  # what is shown: layers or ops
@@ -60,7 +63,9 @@ class CountOptions:
     @property
     def steps(self) -> int:
         """Counts that are certain to be made."""
-        return len(self.models) * len(self.batch_sizes or (1,)) * len(self.input_sizes)
+        of_growth = len(BATCHES) + SIZES_TRIED if self.growth else 0
+        of_a_size = len(self.batch_sizes or (1,)) + of_growth
+        return len(self.models) * len(self.input_sizes) * of_a_size
 
     @property
     def settings(self) -> Settings:
@@ -92,6 +97,7 @@ class CountOutcome:
     specs: list[WorkloadSpec] = field(default_factory=list)  # of the results
     missing: dict[str, dict[str, RidgelineError]] = field(default_factory=dict)  # size → model
     notes: list[str] = field(default_factory=list)
+    growths: dict[str, Growth] = field(default_factory=dict)
     max_batches: dict[str, int] = field(default_factory=dict)
     comparisons: list[OnnxComparison] = field(default_factory=list)
     errors: list[tuple[str, RidgelineError]] = field(default_factory=list)
@@ -131,6 +137,7 @@ def check_options(options: CountOptions) -> None:
         "--seq-len": only_files and options.seq_len is not None,
         "--config": bool(options.config),
         "--precision": options.precision != "fp32",
+        "--growth": options.growth,
     }
     for name in (name for name, is_set in meaningless.items() if files and is_set):
         raise RidgelineError(
@@ -201,6 +208,10 @@ def _count_sizes(
             outcome.results.append(onnx)
             outcome.specs.append(options.spec(onnx.model, onnx.batch_size))
             outcome.comparisons.append(comparison)
+    if options.growth:
+        outcome.growths[name] = find_growth(
+            options.spec(model), options.settings, progress=lambda: on_progress(f"{name}, growth")
+        )
 
     def peak_bytes(batch_size: int) -> int:
         on_progress(f"{name}, does batch {batch_size} fit?")

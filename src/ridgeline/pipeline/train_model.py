@@ -227,6 +227,25 @@ def load_trained(path: Path, model: str | None = None, image_size: int | None = 
     return load_weights(network, path, name).eval()
 
 
+def summarize_training(training: PreparedTraining, result: TrainResult) -> dict[str, Any]:
+    """What came of a training, as it is stored and printed for programs."""
+    is_new = len(result.history) > result.epochs_before
+    return {
+        "status": "ok",
+        "provenance": "measured",
+        **made_on(training.backend),
+        "precision": training.settings.precision,
+        "best_accuracy": result.best.test_accuracy,
+        "best_epoch": result.best.epoch,
+        "final_accuracy": result.history[-1].test_accuracy,
+        "images_per_s": result.images_per_s if is_new else None,
+        "epochs_before": result.epochs_before,
+        "time_s": result.time_s,
+        "history": [epoch.to_dict() for epoch in result.history],
+        "warnings": list(training.precision.warnings),
+    }
+
+
 def save_training(options: TrainOptions, training: PreparedTraining, result: TrainResult) -> Path:
     """Store a training as a run; its folder."""
     folder = ResultsFolder(options.results)
@@ -237,19 +256,6 @@ def save_training(options: TrainOptions, training: PreparedTraining, result: Tra
         workers=options.workers,
         resumed=str(options.resume) if options.resume else None,
     )
-    summary = {
-        "status": "ok",
-        "provenance": "measured",
-        **made_on(training.backend),
-        "precision": training.settings.precision,
-        "best_accuracy": result.best.test_accuracy,
-        "best_epoch": result.best.epoch,
-        "final_accuracy": result.history[-1].test_accuracy,
-        "images_per_s": result.images_per_s,
-        "epochs_before": result.epochs_before,
-        "time_s": result.time_s,
-        "history": [epoch.to_dict() for epoch in result.history],
-        "warnings": list(training.precision.warnings),
-    }
+    summary = summarize_training(training, result)
     name = f"train-{file_stem(training.settings.model)}"
     return folder.runs_path / folder.save_run(name, request, summary, collect())

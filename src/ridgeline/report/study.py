@@ -183,7 +183,8 @@ class Study:
         best = [_describe_front(group, titles) for _, group in groups if len(group) > 1]
         by = ["energy_j", "provenance"]  # of one step counted both ways, by counters
         ordered = known[known["energy_floor_j"].gt(0)].sort_values(by, ascending=[False, True])
-        return [*map(_describe_energy, records(ordered.drop_duplicates("run_id"))), *best]
+        largest = records(ordered.drop_duplicates("run_id"))
+        return [*(_describe_energy(step, titles[step["run_id"]]) for step in largest), *best]
 
     def top_findings(self, most: int = 3) -> pd.DataFrame:
         """The largest headrooms by their time, of the runs that stand for their configurations.
@@ -276,7 +277,7 @@ def _add_run_flags(points: pd.DataFrame, runs: pd.DataFrame) -> pd.Series:
     return points["flag"].astype(object).str.cat(of_step, sep="; ").str.strip("; ")
 
 
-def _describe_energy(step: Mapping[str, Any]) -> str:
+def _describe_energy(step: Mapping[str, Any], title: str) -> str:
     """A measured step: its joules, their floor, and what they are for."""
     parts = {"FLOPs": "flops_share", "bytes": "bytes_share", "busy power": "busy_share",
              "constant power": "constant_share"}  # fmt: skip
@@ -286,7 +287,7 @@ def _describe_energy(step: Mapping[str, Any]) -> str:
     texts += [f"{format_percent(left)} not explained"] if left > 0 else []
     finding = f"; {step['finding']}" if step["finding"] else ""
     return (
-        f"{step['model']}, batch {step['batch_size']}, {step['precision']} on {step['env']}:"
+        f"{step['model']}, {title} on {step['env']}:"
         f" a step takes {si(step['energy_j'], 'J')}, its energy floor is"
         f" {si(step['energy_floor_j'], 'J')} ({format_percent(step['energy_efficiency'])});"
         f" modelled parts: {', '.join(texts)}{finding}"

@@ -7,7 +7,6 @@ of one is none of the other.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -217,6 +216,7 @@ def _find_meters(nvml: Any, handle: Any, scope: str) -> tuple[tuple[Meter, ...],
         return 1e-3 * float(answer.value.uiVal)
 
     found: dict[str, Meter] = {}
+    reasons: dict[str, str] = {}
     for name, kind, read in (
         ("NVML energy counter", COUNTER, total_j),
         ("NVML instant power", POWER, instant_w),
@@ -226,7 +226,11 @@ def _find_meters(nvml: Any, handle: Any, scope: str) -> tuple[tuple[Meter, ...],
             lambda: 1e-3 * float(nvml.nvmlDeviceGetPowerUsage(handle)),
         ),
     ):
-        with suppress(nvml.NVMLError, AttributeError):  # bindings older than the field
-            if read() > 0:  # some drivers answer the instant field with nothing
+        reasons[kind] = "it answers zero"  # as some drivers do for the instant field
+        try:
+            if read() > 0:
                 found.setdefault(kind, Meter(name=name, scope=scope, kind=kind, read=read))
-    return tuple(found.values()), tuple(LACKING[kind] for kind in LACKING if kind not in found)
+        except (nvml.NVMLError, AttributeError) as error:  # bindings older than the field
+            reasons[kind] = str(error)
+    lacking = tuple(f"{LACKING[kind]}: {why}" for kind, why in reasons.items() if kind not in found)
+    return tuple(found.values()), lacking

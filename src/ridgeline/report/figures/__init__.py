@@ -5,7 +5,7 @@ Here are the kinds of figures and their files; the drawing is in
 views.py      a machine with its runs and points; runs of the same settings as one; captions
 times.py      throughput against batch, bars of step times, sweeps, convolutions
 energy.py     work per joule, power, joules against time of a sample
-rooflines.py  steps, layers and kernels under the roofs
+rooflines.py  steps, layers, kernels and memory levels under the roofs
 labels.py     marks, and texts that keep clear of each other, of marks and of lines
 style.py      size, fonts, colours, marks, ticks, legend
 """
@@ -41,6 +41,7 @@ FOR_EACH: dict[str, tuple[str, Callable[[MachineView], Drawing | None]]] = {
     "classic": ("roofline_{}", rooflines.draw_steps),
     "layers": ("roofline_{}_layers", rooflines.draw_layers),
     "kernels": ("roofline_{}_kernels", rooflines.draw_kernels),
+    "hierarchical": ("roofline_{}_hierarchical", rooflines.draw_levels),
     "throughput": ("throughput_{}", times.draw_throughput),
     "energy": ("energy_{}", energy.draw_arch),
     "power": ("power_{}", energy.draw_power),

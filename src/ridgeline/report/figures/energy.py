@@ -245,7 +245,8 @@ def draw_power(view: MachineView) -> Drawing | None:
     scale_intensity(axes, x=x, y=(1.0, top_w), title="power (W)")
     axes.set_yscale("linear")
     axes.set_ylim(0, top_w * 1.12)
-    levels = [(roofs[0].constant_power_w, "constant power", GREY)]
+    base = "constant and busy power" if roofs[0].busy_power_w else "constant power"
+    levels = [(roofs[0].constant_power_w, base, GREY)]
     levels += [(cap_w, "power cap", CAP)] if cap_w else []
     for level_w, _, colour in levels:
         axes.plot(x, (level_w, level_w), color=colour, linewidth=1.0, linestyle=DASHES, zorder=1.5)

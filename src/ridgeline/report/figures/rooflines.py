@@ -1,4 +1,4 @@
-"""Rooflines: steps, layers and kernels under the roofs of their machine, and the roofs alone.
+"""Rooflines: steps, layers, kernels, memory levels under the roofs of a machine; the roofs alone.
 
 The datasheet's roofs are dashed lines, and numbers in brackets on the labels of measured roofs,
 so that two lines close together need one text.
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.captures.quantities import BULK_COPIES
 from ridgeline.report.figures.labels import (
     Labels,
     Mark,
@@ -23,6 +24,7 @@ from ridgeline.report.figures.style import (
     GREY,
     HEIGHT_IN,
     INK,
+    PALE,
     Drawing,
     Entry,
     Groups,
@@ -51,6 +53,8 @@ LONGEST_PART = 24  # of a name
 MOST_NAMED = 8  # layers or kernels
 MOST_DRAWN = 1_000  # layers or kernels in one picture
 SMALLEST_PT, LARGEST_PT = 3.0, 11.0
+LEVEL_MARKS = {"dram": "o", "l3": "s", "l2": "D", "l1": "^"}
+MOST_STEPS = 6  # with their memory levels
 LEAST_SHARE = 0.02  # of the FLOPs of a run, for a roof to be drawn
 MOST_ROOFS = 5  # of different height
 DASHES = (0, (4, 2.2))
@@ -66,8 +70,7 @@ Limits = tuple[float, float]
 
 def draw_steps(view: MachineView) -> Drawing | None:
     """A mark for every configuration that ran, and for every imported capture."""
-    points = view.points[view.points["is_chosen"] & view.points["grain"].isin(["step", CAPTURE])]
-    points = filter_drawable(points)
+    points = filter_drawable(_choose_steps(view))
     if points.empty or not view.roofs.is_known:
         return None
     colour = view.colours_of(points["model"])
@@ -77,18 +80,33 @@ def draw_steps(view: MachineView) -> Drawing | None:
                   text=short_name(point) if has_name else "")
         for point, has_name in zip(records(points), is_named, strict=True)
     ]  # fmt: skip
-    is_capture = points[is_named]["mode"].eq(CAPTURE)
-    numbers = {"configuration": int((~is_capture).sum()), "capture": int(is_capture.sum())}
-    what = listed(counted(number, name) for name, number in numbers.items() if number)
-    kinds = [f"{name_modes(points)} steps"] if numbers["configuration"] else []
-    kinds += ["captures"] if numbers["capture"] else []
+    what, has_captures = _count_steps(points, "configuration"), points["mode"].eq(CAPTURE).any()
+    modes = name_modes(points)
+    kinds = [f"{modes} steps"] if modes else []
+    kinds += ["captures"] if has_captures else []
     groups = [
-        ("model or capture" if numbers["capture"] else "model", legend_lines(colour)),
+        (_name_colours(points), legend_lines(colour)),
         ("precision", legend_precisions(points["precision"])),
     ]
-    note = SUM_OF_KERNELS if numbers["capture"] else ""
+    note = SUM_OF_KERNELS if has_captures else ""
     return _draw_view(view, f"{view.device}: {listed(kinds)}", points, marks, groups,
                       _describe_points(points, f"{what} on {view.device}.", note))  # fmt: skip
+
+
+def _choose_steps(view: MachineView) -> pd.DataFrame:
+    """The steps of one run of each configuration, and captures."""
+    return view.points[view.points["is_chosen"] & view.points["grain"].isin(["step", CAPTURE])]
+
+
+def _count_steps(points: pd.DataFrame, step: str) -> str:
+    """`7 steps and 1 capture`: one counted both ways is one step."""
+    is_capture = points.drop_duplicates("configuration")["mode"].eq(CAPTURE)
+    numbers = {step: int((~is_capture).sum()), "capture": int(is_capture.sum())}
+    return listed(counted(number, name) for name, number in numbers.items() if number)
+
+
+def _name_colours(points: pd.DataFrame) -> str:
+    return "model or capture" if points["mode"].eq(CAPTURE).any() else "model"
 
 
 def _draw_view(
@@ -99,12 +117,13 @@ def _draw_view(
     groups: Groups,
     caption: str,
     entries: Sequence[Entry] = (),
+    levels: Sequence[str] = ("dram",),
     **more: Any,
 ) -> Drawing:
     """Marks of these points under the roofs of one machine; `entries` go before those of marks."""
     names = roof_names(points, view.roofs)
-    roofs = RoofSet(roofs=view.roofs, names=names, datasheet=view.machine.published)
-    label = view.roofs_label([*names, "dram"])
+    roofs = RoofSet(roofs=view.roofs, names=names, levels=levels, datasheet=view.machine.published)
+    label = view.roofs_label([*names, *levels])
     legend = [*groups, ("mark", [*entries, *legend_of_marks(marks)])]
     axes = draw_roofline(heading, label, roofs, marks, legend, **more)
     title = f"{heading} ({label})" if label else heading
@@ -196,6 +215,52 @@ def _find_slowest(view: MachineView, parts: pd.DataFrame) -> Any | None:
     return None
 
 
+# ---------------------------------------------------------------- memory levels
+
+
+def draw_levels(view: MachineView) -> Drawing | None:
+    """A mark for every memory level of each of the slowest steps and captures."""
+    points = _choose_steps(view).sort_values("time_s", ascending=False, kind="stable")
+    points = points[list_intensities(points).count(axis=1).gt(1)]
+    slowest = points["configuration"].drop_duplicates().head(MOST_STEPS)
+    points = points[points["configuration"].isin(slowest)]
+    if points.empty or not view.roofs.is_known:
+        return None
+    intensities = list_intensities(points).dropna(axis=1, how="all")
+    colour, has_several = view.colours_of(points["model"]), points["precision"].nunique() > 1
+    is_named, marks, links = ~points.duplicated("configuration"), [], []
+    rows = zip(records(points), records(intensities), is_named, strict=True)
+    for point, by_level, has_name in rows:
+        known = {level: x for level, x in by_level.items() if x > 0}
+        last = max(known, key=known.__getitem__)  # it has the name and the flag of its step
+        name = short_name(point, with_precision=has_several) if has_name else ""
+        marks += [
+            make_mark(point, colour=colour[point["model"]], marker=LEVEL_MARKS[level], x=x,
+                      x_range=None, is_capture=False, text=name if level == last else "",
+                      flag=str(point["flag"] or "") if level == last else "")
+            for level, x in known.items()
+        ]  # fmt: skip
+        y = float(point["attained_flops_per_s"])
+        links.append(Line(xs=(min(known.values()), known[last]), ys=(y, y), text=""))
+    shapes = [(sample(marker=LEVEL_MARKS[level], is_filled=False), level.upper())
+              for level in LEVELS if level in intensities]  # fmt: skip
+    notes = [note for run_id in points["run_id"] for note in view.notes.get(run_id, ())]
+    text = f"{_count_steps(points, 'step')} with their memory levels on {view.device}."
+    caption = _describe_points(points, text, f"{BULK_COPIES}." if BULK_COPIES in notes else "")
+    return _draw_view(view, f"{view.device}: bytes at each memory level", points, marks,
+                      [(_name_colours(points), legend_lines(colour)), ("memory level", shapes)],
+                      caption, levels=LEVELS, links=links)  # fmt: skip
+
+
+def list_intensities(points: pd.DataFrame) -> pd.DataFrame:
+    """FLOPs per byte by level; DRAM's of a static point without what the last cache can hold."""
+    is_least = points["provenance"].eq("static") & points["least_bytes"].notna()
+    moved = points.assign(dram_bytes=points["dram_bytes"].mask(is_least, points["least_bytes"]))
+    moved = moved[[f"{level}_bytes" for level in LEVELS]].set_axis(LEVELS, axis=1)
+    is_drawable = moved.gt(0).mul(points["attained_flops_per_s"].gt(0), axis=0)
+    return moved.rdiv(points["flops"], axis=0).where(is_drawable)
+
+
 def draw_machine(roofs: Roofs, datasheet: Roofs | None, *, title: str) -> Axes:
     """All roofs of floating-point work and all memory levels of a machine, without marks."""
     one = RoofSet(roofs=roofs, names=list(roofs.compute), levels=LEVELS, datasheet=datasheet)
@@ -249,10 +314,11 @@ def draw_roofline(
     marks: Sequence[Mark],
     groups: Groups = (),
     *,
+    links: Sequence[Line] = (),
     height_in: float = HEIGHT_IN,
     **most: int,
 ) -> Axes:
-    """Roofs, marks, the groups of a legend, and labels where there is a free spot."""
+    """Roofs, marks, links, the groups of a legend, and labels where there is a free spot."""
     x, y = _find_limits(one, marks)
     axes = new_axes(heading, subtitle, height_in=height_in)
     scale_intensity(axes, x=x, y=y, title="performance (FLOP/s)")
@@ -266,6 +332,7 @@ def draw_roofline(
         axes.plot(*ridge, marker="o", markersize=RIDGE_PT, color=INK, zorder=3)
     _draw_lines(axes, published, "datasheet", color=GREY, zorder=1.5, linewidth=0.9,
                 linestyle=DASHES)  # fmt: skip
+    _draw_lines(axes, links, "link", color=PALE, zorder=1.8, linewidth=1.0)
     labels = draw_marks(axes, marks, groups)
     for line in lines:
         _label_line(labels, line)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WIDTH_IN, HEIGHT_IN = 7.0, 4.4  # the width of a page of two columns
 DPI = 200
 TEXT_PT, SMALL_PT, TITLE_PT = 8.0, 7.0, 9.0
-INK, GREY = "#222222", "#6e6e6e"
+INK, GREY, PALE = "#222222", "#6e6e6e", "#c8c8c8"
 # Okabe and Ito's colours without black, which is for roofs, and yellow, which is too light;
 # then wine of Paul Tol's. Colour-blind readers can tell them apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255")

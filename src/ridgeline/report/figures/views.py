@@ -41,6 +41,7 @@ class MachineView:
     steps: pd.DataFrame  # a row per configuration
     points: pd.DataFrame  # of runs and captures, with their configurations
     energies: pd.DataFrame = field(default_factory=no_rows)  # of the same, with joules
+    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # on counters, by run
     colours: Mapping[str, str] = field(default_factory=dict)  # by model or capture, in all figures
 
     def colours_of(self, models: Iterable[str]) -> dict[str, str]:
@@ -87,7 +88,8 @@ def list_views(study: Study) -> list[MachineView]:
         names.add(name.casefold())
         mine, joules = (table[_is_of(machine, table)] for table in (points, energies))
         views.append(MachineView(name=name, machine=machine, steps=_list_steps(study, machine),
-                                 points=mine, energies=joules, colours=known))  # fmt: skip
+                                 points=mine, energies=joules, notes=study.notes,
+                                 colours=known))  # fmt: skip
     return views
 
 
