@@ -38,7 +38,7 @@ MODELS = (  # those that completion offers; `ridgeline count --list` has all
     "vgg16_bn", "vgg19", "vit_b_16", "vit_b_32", "vit_l_16", "wide_resnet50_2", "yolo",
 )  # fmt: skip
 SOURCES = (
-    "timm:", "torchvision:", "transformers:bert", "transformers:clip",
+    "timm:", "torchvision:", "ultralytics:", "transformers:bert", "transformers:clip",
     "transformers:gpt2", "transformers:llama", "transformers:mixtral", "transformers:t5",
     "transformers:vit", "transformers:whisper",
 )  # fmt: skip
