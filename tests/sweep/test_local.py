@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.predict.calibrations import store_own
 from tests.sweep import networks
-from tests.sweep.quick_sweep import make_sweep, run_sweep
+from tests.sweep.quick_sweep import MATRIX, make_sweep, measure, run_sweep
 
 import ridgeline
 from ridgeline.cli import main
@@ -283,6 +283,43 @@ def test_every_ending_of_a_case(tmp_path: Path, capsys: pytest.CaptureFixture[st
     folder = results / "sweeps" / "study"
     tables = sorted(path.name for path in (folder / "full").rglob("*.csv"))
     assert [name.partition("_")[2] for name in tables] == ["default_overall.csv"]
+
+
+def test_a_case_that_another_sweep_has_run_is_done_in_a_plan(tmp_path: Path) -> None:
+    first = run_sweep(tmp_path)
+
+    other = open_sweep({**MATRIX, "name": "other"}, first.results)
+
+    assert [stage.done for stage in first.status()] == [6, 17]
+    assert [stage.done for stage in other.status(with_stored=True)] == [6, 17]
+    assert other.ledger.records() == {}  # nothing is written by looking
+
+
+def test_a_broken_sweep_does_not_hide_the_others(tmp_path: Path) -> None:
+    first = run_sweep(tmp_path)
+    folder = tmp_path / "sweeps" / "broken"
+    folder.mkdir()
+    (folder / "sweep.yaml").write_text("models: [")
+    (folder / "cases.csv").write_text("stage,case_id\n")
+
+    stages = read_status(first.results)
+
+    assert [(one.name, one.stage, one.done) for one in stages] == [
+        ("broken", "", 0), ("study", "quick", 6), ("study", "full", 17),
+    ]  # fmt: skip
+    assert "sweep.yaml" in stages[0].notes[0]
+
+
+def test_a_precision_that_the_device_does_not_use_is_not_supported(tmp_path: Path) -> None:
+    matrix = {"name": "half", "models": "lstm", "backend": "cpu", "precision": "amp"}
+    sweep = open_sweep(matrix, ResultsFolder(tmp_path))
+    sweep.save()
+
+    LocalRun(sweep=sweep, work=measure, in_process=True).run()
+
+    (record,) = sweep.ledger.records().values()
+    assert (record.status, record.run_ids) == ("not supported", ())
+    assert record.reason == "amp is not used on this device: fp32 ran"
 
 
 def test_tables_of_a_stage_have_the_columns_of_the_views(tmp_path: Path) -> None:

@@ -113,6 +113,8 @@ include: [{models: resnet50, precision: amp}]
         ("models: a\nslurm: {gpu: 1}", "line 2: unknown key 'gpu'", "did you mean gpus"),
         ("models: a\nslurm: {cpus: many}", "line 2: cpus is 'many'", "docs/sweep"),
         ("models: a\nslurm: {time: [1]}", "line 2: time is [1], not a text", "docs/sweep"),
+        ("models: a\nslurm: {time: 99x}", "line 2: time: '99x' is not valid: 30", "docs/"),
+        ("models: a\nslurm: {gpus: lots}", "line 2: gpus: 'lots' is not valid", "docs/"),
         ("models: a\nprecision: fp8", "line 2: unknown precision 'fp8'", "choose fp32, tf32"),
         ("models: a\nbackend: gpu", "line 2: unknown backend 'gpu'", "choose auto, cuda"),
         ("models: a\nstages:\n b:\n  algorithm: [fast]", "line 4: unknown algorithm", "fft"),

@@ -121,6 +121,11 @@ def profile(
     if print_ncu:
         from ridgeline.pipeline.profile import write_ncu_command
 
+        if metrics:
+            raise RidgelineError(
+                "--print-ncu asks for the metrics that `ridgeline import` uses, and no others",
+                hint="leave --metrics out, and add names to $METRICS in what it prints",
+            )
         return print(write_ncu_command(selection, program, warmup_iters))
     options = {"tier": tier, "level": level, "tool": tool, "steps": iters, "warmup": warmup_iters,
                "is_dry": dry_run, "keep": keep,

@@ -200,7 +200,8 @@ def _print_matrix(plan: Sweep, stage: str | None) -> None:
     from ridgeline.report.text import markdown_table
     from ridgeline.sweep.ledger import format_cell
 
-    records = plan.ledger.records()
+    every = [case for cases in plan.plans.values() for case in cases]
+    records = plan.ledger.records() | plan.ledger.find_stored(every)
     print(f"# {plan.matrix.name}")
     for status in plan.status(with_stored=True):
         if stage not in (None, status.stage):

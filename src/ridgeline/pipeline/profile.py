@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -25,7 +25,7 @@ from ridgeline.profile.profiling import (
 from ridgeline.profile.request import AUTO, Plan, Request, request_for_program
 from ridgeline.provenance import collect
 from ridgeline.records import WorkloadSpec
-from ridgeline.settings import Settings
+from ridgeline.settings import MEASURING, Settings, option
 from ridgeline.store import MeasuredRun, ResultsFolder, Run
 from ridgeline.workloads import list_models
 
@@ -257,6 +257,17 @@ def _write_script(spec: WorkloadSpec, settings: Settings, warmup: int) -> str:
     if settings.precision not in ("fp32", "tf32", "amp"):
         raise RidgelineError(
             f"--print-ncu writes no script in {settings.precision}", hint="use fp32, tf32 or amp"
+        )
+    ignored = [
+        f.name for f in fields(Settings)
+        if f.name not in (*MEASURING, "backend", "precision")
+        and getattr(settings, f.name) != getattr(Settings(), f.name)
+    ]  # fmt: skip
+    if ignored:
+        raise RidgelineError(
+            f"--print-ncu writes no script with {option(ignored[0])}",
+            hint="leave it out; for a step of your own: ridgeline profile --print-ncu -- python"
+            " train.py",
         )
     height, width = (*(spec.input_size or (USUAL_SIDE,)) * 2,)[:2]
     return SCRIPT.format(

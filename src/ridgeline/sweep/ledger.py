@@ -181,17 +181,25 @@ class Ledger:
         return len(failed)
 
     def adopt(self, cases: Iterable[SweepCase]) -> None:
-        """Record cases whose runs are stored already: by a killed shard, or by another sweep."""
+        """Record cases whose runs are stored already."""
+        for record in self.find_stored(cases).values():
+            self.record(record)
+
+    def find_stored(self, cases: Iterable[SweepCase]) -> dict[str, CaseRecord]:
+        """Open cases whose runs are stored already: by a killed shard, or by another sweep."""
         missing = {case.case_id: case for case in cases}
         known = self.records()
         stored = stored_runs(self.results, missing.keys() - known.keys())
+        found = {}
         for case_id, run_ids in stored.items():
             case = missing[case_id]
             if len(case.what) > 1 and set(case.what) & {"profile", "count"}:
                 continue  # the shard looks which parts are missing
             done = find_completed(self.results, run_ids)
-            if done:
-                self.record(CaseRecord(case_id=case_id, status=DONE, run_ids=(done.run_id,)))
+            if done and done.result.precision == done.request.precision:
+                made = (done.run_id,)
+                found[case_id] = CaseRecord(case_id=case_id, status=DONE, run_ids=made)
+        return found
 
     # ------------------------------------------------------------ leases
 

@@ -366,12 +366,23 @@ def _read_share(raw: Any) -> float:
     return float(found[1]) / 100
 
 
+SLURM_FORMS = {  # of values that sbatch would refuse, and examples
+    "time": (re.compile(r"\d+(:\d{1,2}){0,2}|\d+-\d+(:\d{1,2}){0,2}"), "30, 02:00:00 or 1-00"),
+    "mem": (re.compile(r"\d+[KMGT]?B?", re.IGNORECASE), "16G, 0 for all of a node"),
+    "gpus": (re.compile(r"([\w.-]+:)?\d+"), "1 or h100:2"),
+}
+
+
 def _read_slurm_value(key: str, kind: Any, raw: Any) -> Any:
     if kind is str and type(raw) is int:  # `gpus: 1`, `time: 30`
         raw = str(raw)
     if key == "setup" and isinstance(raw, str):
         raw = raw.splitlines()
-    return read_value(kind, raw, key)
+    form, example = SLURM_FORMS.get(key, (None, ""))
+    value = read_value(kind, raw, key)
+    if form is not None and not form.fullmatch(value):
+        raise FieldError(f"{key}: {value!r} is not valid: {example}")
+    return value
 
 
 READERS: Mapping[str, Callable[[Any], Any]] = {

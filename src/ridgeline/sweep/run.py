@@ -376,8 +376,10 @@ class SlurmRun:
         """An array for each kind of GPU and each part that MaxArraySize allows."""
         busy = self._find_busy_shards(stage)
         if busy is None:
-            self.sweep.stopped = "squeue does not answer, so nothing was submitted; try again later"
-            return
+            raise RidgelineError(
+                "squeue does not answer, so nothing was submitted",
+                hint="`scontrol ping` says whether Slurm's controller runs; try again later",
+            )
         for numbers, gpu, offset in self._list_arrays(stage, busy):
             name = "-".join(filter(None, (stage.name, gpu, str(offset) if offset else "")))
             script = self._write_script(name, self.script(stage, numbers, gpu, offset))

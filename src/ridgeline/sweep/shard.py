@@ -129,6 +129,10 @@ class Shard:
         run, failure = (stored, None) if stored else self._measure(case)
         if run is None:
             return [], failure
+        if run.result.precision != case.settings.precision:  # such as amp on a CPU
+            reason = f"{case.settings.precision} is not used on this device: {run.result.precision}"
+            hint = "leave it out, or choose another backend"
+            return [], Failure(reason=f"{reason} ran", hint=hint, is_input=True)
         run_ids = [run.run_id]
         if "profile" in case.what:
             failure = self._profile(run) or failure
@@ -164,13 +168,16 @@ class Shard:
         if any(profile.request.of_run == run.run_id for profile in results.index().profiles):
             return None
         reason = reason_to_skip(run.result.backend, is_requested=True)
+        is_impossible = bool(reason)
         if not reason:
             _, failures = profile_runs(
                 results, [run], on_progress=lambda what: self.progress.update(what, 0, 0)
             )
             reason = "; ".join(failures)
         hint = "`ridgeline doctor` says why"
-        return Failure(reason=f"no counters: {reason}", hint=hint) if reason else None
+        if not reason:
+            return None
+        return Failure(reason=f"no counters: {reason}", hint=hint, is_input=is_impossible)
 
     def _count_run(self, run: MeasuredRun) -> Failure | None:
         from ridgeline.pipeline.count_models import count_run_task

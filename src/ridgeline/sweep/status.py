@@ -33,11 +33,11 @@ class StageStatus:
 
     name: str  # of the sweep
     stage: str
-    total: int
-    done: int
-    running: int
-    failed: int
-    remaining_s: float
+    total: int = 0
+    done: int = 0
+    running: int = 0
+    failed: int = 0
+    remaining_s: float = 0.0
     is_guess: bool = False  # no case like these has ended yet
     failures: tuple[tuple[SweepCase, CaseRecord], ...] = ()
     waits: tuple[str, ...] = ()  # what Slurm says of jobs that wait or ended
@@ -126,9 +126,15 @@ def read_status(
             f"there is no sweep in {results.path}",
             hint="`ridgeline sweep FILE.yaml` starts one",
         )
-    ledgers = [Ledger(results, one) for one in names]
-    return [status for ledger in ledgers
-            for status in read_stages(ledger, read_plan(ledger), slurm=slurm)]  # fmt: skip
+    stages: list[StageStatus] = []
+    for ledger in (Ledger(results, one) for one in names):
+        try:
+            stages += read_stages(ledger, read_plan(ledger), slurm=slurm)
+        except RidgelineError as error:  # one broken file says nothing about the others
+            if len(names) == 1:
+                raise
+            stages.append(StageStatus(name=ledger.name, stage="", notes=(error.problem,)))
+    return stages
 
 
 def read_stages(
@@ -144,6 +150,7 @@ def read_stages(
     expectation = Expectation(predicted=predicted or {})
     if index is not None:
         expectation.learn_stored(index)
+        records |= ledger.find_stored(case for cases in plans.values() for case in cases)
     for cases in plans.values():
         expectation.learn(cases, records)
     waits = describe_jobs(ledger, slurm) if slurm else {}
