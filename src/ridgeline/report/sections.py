@@ -332,7 +332,7 @@ def find_flags(study: Study) -> list[dict[str, Any]]:
         {
             "cause": cause,
             "points": len(rows),
-            "farthest": max(records(rows), key=lambda row: number(row["efficiency"]) or 0.0),
+            "farthest": records(rows.nlargest(1, "efficiency"))[0],
             "runs": cite(study, rows["run_id"]),
         }
         for (_, cause), rows in flagged.groupby(["env", causes], sort=False)

@@ -151,7 +151,7 @@ class Study:
             if run_id in tables
         }
 
-    @property
+    @cached_property
     def disturbed(self) -> dict[str, str]:
         """The runs during which the machine was busy, and how that shows."""
         if "disturbed" not in self.runs:

@@ -248,12 +248,14 @@ def name_runs(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     """With `run` (a capture's label), the `configuration` of that run, and unusual `settings`."""
     new = table.drop(columns="settings", errors="ignore")
     ids = [str(run_id) for run_id in new.get("run_id", ())]
-    cases = [study.case_of.get(run_id) for run_id in ids]
+    used = {run_id: study.case_of.get(run_id) for run_id in dict.fromkeys(ids)}
+    settings = {run_id: ", ".join(case.extras) if case else None for run_id, case in used.items()}
+    titles = {run_id: case.title if case else None for run_id, case in used.items()}
     captures = study.captures.reindex(columns=["run_id", "label"]).to_numpy()
     names = {**study.names, **{str(run_id): label for run_id, label in captures}}
     new.insert(0, "run", [names.get(run_id) for run_id in ids])
-    new.insert(1, "settings", [", ".join(case.extras) if case else None for case in cases])
-    new["configuration"] = [case.title if case else None for case in cases]
+    new.insert(1, "settings", [settings[run_id] for run_id in ids])
+    new["configuration"] = [titles[run_id] for run_id in ids]
     return new
 
 
