@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from ridgeline.errors import RidgelineError
 from ridgeline.profile.count_calls import CallCounter
+from ridgeline.profile.cupti import RefusedError
 
 FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
 
@@ -77,3 +79,21 @@ def test_a_call_has_the_kernels_that_were_launched_until_it_ended(
     assert counters.done == ["start", "stop"] * 2
     assert table["counter_time_s"].to_dict() == pytest.approx({"step": 4e-6, "copy": 2e-6})
     assert counter.flops(calls) == {"step": 40, "copy": 20}
+
+
+def test_counters_that_may_not_be_read_are_an_error_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    counters = Counters()
+
+    def refuse() -> None:
+        raise RefusedError("CUPTI_ERROR_INSUFFICIENT_PRIVILEGES")
+
+    monkeypatch.setattr(counters, "start", refuse)
+    counter: Any = object.__new__(CallCounter)
+    counter._log, counter._counters = Log(), counters
+    counter._cupti, counter._capability = None, "9.0"
+
+    with pytest.raises(RidgelineError, match="cannot be read: CUPTI_ERROR_INSUFFICIENT"):
+        counter.count({"copy": lambda: None})

@@ -139,7 +139,7 @@ def _complete(call: NodeCall, names: list[str], results: Results, context: Shape
     if call.domain or _all_known(results):
         return results
     try:
-        most = as_tensors(names, _most_kept(call))
+        most = as_tensors(names, find_most_kept(call))
     except BROKEN:
         return results
     if any(most):
@@ -312,7 +312,7 @@ OPERANDS_OF_FORM = {"FusedConv": 3}
 KEEP_SOME = frozenset({"NonZero", "NonMaxSuppression", "Compress", "Unique"})
 
 
-def _most_kept(call: NodeCall) -> Types:
+def find_most_kept(call: NodeCall) -> Types:
     """The results of as many items as there can be."""
     x = call.get(0)
     if call.op_type not in KEEP_SOME or x is None or not x.is_known:

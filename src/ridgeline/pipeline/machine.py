@@ -484,7 +484,7 @@ def measure_energy(
                 points = count_bytes(points, loads, int(number or 0))
                 how += "; bytes by hardware counters"
             except RidgelineError as error:
-                missing.append(Missing(what="bytes by hardware counters", reason=error.problem))
+                how += f"; bytes by the sizes of the loads: {error.problem}"
     try:
         model = fit_energy(points, device=device, how=how, measured_at=collect().time,
                            power_cap_w=gpu.power_limit_w if gpu else None)  # fmt: skip

@@ -199,24 +199,24 @@ class Calibration:
     def curve_of_kind(self, kind: str, precision: str) -> Curve:
         """By bytes and FLOPs alone, from all operators of a kind; of an unknown kind, pointwise."""
         name = f"{kind}||{precision}"
-        if name not in self._made_curves:
+        if name not in self._curve_cache:
             alike = [one for one in self.points if one.point.kind == kind]
             alike = alike or [one for one in self.points if one.point.kind == "pointwise"]
             chosen = alike[:: max(1, len(alike) // MOST_ALIKE)]
             features = [plain_features(one.point) for one in chosen]
             times_s = [self.time_s(one) for one in chosen]
-            self._made_curves[name] = fit_curve(features, times_s, self.limits(precision))
-        return self._made_curves[name]
+            self._curve_cache[name] = fit_curve(features, times_s, self.limits(precision))
+        return self._curve_cache[name]
 
     @cached_property
-    def _made_curves(self) -> dict[str, Curve]:
+    def _curve_cache(self) -> dict[str, Curve]:
         return {}
 
     def curve(self, name: str) -> Curve:
         """The curve of a group of which something was measured."""
-        if name not in self._made_curves:
-            self._made_curves[name] = self._make_curve(self.groups[name], self.curves.get(name))
-        return self._made_curves[name]
+        if name not in self._curve_cache:
+            self._curve_cache[name] = self._make_curve(self.groups[name], self.curves.get(name))
+        return self._curve_cache[name]
 
     def _make_curve(self, points: Sequence[CalibrationPoint], fit: Fit | None = None) -> Curve:
         features = tuple(features_of(one.point) for one in points)

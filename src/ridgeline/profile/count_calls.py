@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -13,7 +16,7 @@ SPARE_KERNELS = 64
 
 
 class CallCounter:
-    """Runs calls under the counters of CUPTI, one after the other.
+    """Runs calls under the counters of CUPTI, one after the other; an error where it must not.
 
     Without a precision, FLOPs of all kinds are counted, which takes more passes.
     """
@@ -30,10 +33,11 @@ class CallCounter:
         )
         from ridgeline.profile.request import choose_metrics
 
-        self._cupti, self._log = loaded_cupti(), LaunchLog()
-        chip = Chip.of(self._cupti, current_context(), device)
-        chosen = choose_metrics(chip.metrics(), precision, "hierarchical")
-        self._counters = RangeCounters(chip, chosen.metrics)
+        with _refusals():
+            self._cupti, self._log = loaded_cupti(), LaunchLog()
+            chip = Chip.of(self._cupti, current_context(), device)
+            chosen = choose_metrics(chip.metrics(), precision, "hierarchical")
+            self._counters = RangeCounters(chip, chosen.metrics)
         self._capability = "{}.{}".format(*torch.cuda.get_device_capability(device))
 
     def count(self, calls: Calls) -> pd.DataFrame:
@@ -46,7 +50,7 @@ class CallCounter:
         from ridgeline.profile.request import DURATION
 
         calls, log, counters = _keep_working(calls), self._log, self._counters
-        with log.listening(self._cupti):
+        with _refusals(), log.listening(self._cupti):
             most = len(self._run(calls)) + SPARE_KERNELS
             with counters.enabled(most, psutil.virtual_memory().available // 4):
                 for _ in range(counters.passes):
@@ -54,6 +58,11 @@ class CallCounter:
                     names = self._run(calls)
                     counters.stop()
                 values = counters.values()
+        if len(values) != len(names):
+            raise RidgelineError(
+                f"{len(names)} kernels were launched and {len(values)} counted",
+                hint="a call has to launch the same kernels each time",
+            )
         table = pd.DataFrame(values, columns=list(counters.metrics), dtype=float)
         if DURATION in table:
             table[DURATION] *= S_PER_NS
@@ -77,6 +86,18 @@ class CallCounter:
             torch.cuda.synchronize()
             names += [name] * len(self._log.take())
         return names
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    from ridgeline.profile.cupti import RefusedError
+
+    try:
+        yield
+    except RefusedError as error:
+        raise RidgelineError(
+            f"counters cannot be read: {error}", hint="`ridgeline doctor` says why"
+        ) from error
 
 
 def _keep_working(calls: Calls) -> dict[str, Callable[[], object]]:

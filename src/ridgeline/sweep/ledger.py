@@ -197,8 +197,7 @@ class Ledger:
                 continue  # the shard looks which parts are missing
             done = find_completed(self.results, run_ids)
             if done and done.result.precision == done.request.precision:
-                made = (done.run_id,)
-                found[case_id] = CaseRecord(case_id=case_id, status=DONE, run_ids=made)
+                found[case_id] = CaseRecord(case_id=case_id, status=DONE, run_ids=(done.run_id,))
         return found
 
     # ------------------------------------------------------------ leases
